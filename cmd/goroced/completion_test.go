@@ -18,7 +18,7 @@ var offers = []struct {
 	line string
 	want string
 }{
-	{"goroced de", "demo devices device-plugin devinfo decode"},
+	{"goroced de", "demo devices devinfo decode"},
 	{"goroced compl", "completion"},
 	{"goroced completion ", "bash zsh fish"},
 	{"goroced doctor --js", "--json"},

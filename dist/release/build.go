@@ -9,14 +9,26 @@ import (
 	"runtime"
 )
 
-// program builds goroced for a processor, statically linked, and returns its path.
-func (r *release) program(ctx context.Context, arch string) (string, error) {
-	path := filepath.Join(r.work, "programs", arch, "goroced")
+// program is a program of a module in this repository.
+type program struct {
+	name   string
+	module string // folder
+	pkg    string // folder in that
+}
+
+var (
+	goroced = program{"goroced", ".", "./cmd/goroced"}
+	plugin  = program{"goroced-device-plugin", "dist/kubernetes/plugin", "."}
+)
+
+// build builds a program for a processor, statically linked, and returns its path.
+func (r *release) build(ctx context.Context, p program, arch string) (string, error) {
+	path := filepath.Join(r.work, "programs", arch, p.name)
 	// Variables of the caller that would change the program are set to their defaults.
 	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=",
 		"GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off"}
-	_, err := command(ctx, r.dir, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path,
-		"./cmd/goroced")
+	_, err := command(ctx, filepath.Join(r.dir, p.module), env, "go", "build", "-trimpath", "-buildvcs=true",
+		"-ldflags=-s -w", "-o", path, p.pkg)
 	return path, err
 }
 
@@ -25,7 +37,7 @@ var librariesLine = regexp.MustCompile(`(?m)^LD_LIBRARY_PATH=(.*)$`)
 
 // libraries builds the C libraries with a compiler, as `goroced run` does, and returns their directory.
 func (r *release) libraries(ctx context.Context, compiler string) (string, error) {
-	host, err := r.program(ctx, runtime.GOARCH)
+	host, err := r.build(ctx, goroced, runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
@@ -43,7 +55,7 @@ func (r *release) libraries(ctx context.Context, compiler string) (string, error
 
 // built returns what differs from processor to processor.
 func (r *release) built(ctx context.Context, arch, compiler string) (tree, error) {
-	program, err := r.program(ctx, arch)
+	t, err := r.installed(ctx, goroced, arch)
 	if err != nil {
 		return nil, err
 	}
@@ -51,22 +63,32 @@ func (r *release) built(ctx context.Context, arch, compiler string) (tree, error
 	if err != nil {
 		return nil, err
 	}
-	var t tree
-	if err := t.read(program, "bin/goroced", 0o755); err != nil {
-		return nil, err
-	}
-	if err := t.readAll(libs, "lib/goroce", 0o644); err != nil {
-		return nil, err
-	}
-	bom, err := r.sbom(program)
+	return t, t.readAll(libs, "lib/goroce", 0o644)
+}
+
+// installed returns a program for a processor with its licences, and writes its SBOM.
+func (r *release) installed(ctx context.Context, p program, arch string) (tree, error) {
+	path, err := r.build(ctx, p, arch)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.write(fmt.Sprintf("goroced_%s_linux_%s.cdx.json", r.number(), arch), bom); err != nil {
+	var t tree
+	if err := t.read(path, "bin/"+p.name, 0o755); err != nil {
 		return nil, err
 	}
-	notices, err := r.notices(ctx, program)
-	t.add(doc+"third-party-licences.txt", 0o644, notices)
+	info, err := r.info(path)
+	if err != nil {
+		return nil, err
+	}
+	bom, err := r.sbom(info)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write(fmt.Sprintf("%s_%s_linux_%s.cdx.json", p.name, r.number(), arch), bom); err != nil {
+		return nil, err
+	}
+	notices, err := r.notices(ctx, p, info)
+	t.add("share/doc/"+p.name+"/third-party-licences.txt", 0o644, notices)
 	return t, err
 }
 
@@ -119,7 +141,7 @@ func (r *release) common(ctx context.Context) (tree, error) {
 			return nil, err
 		}
 	}
-	host, err := r.program(ctx, runtime.GOARCH)
+	host, err := r.build(ctx, goroced, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -20,11 +21,11 @@ import (
 const user = 65532
 
 // image writes one image for all processors, from scratch, as an archive of an OCI layout, which podman, skopeo and
-// Docker (from 25 on) load. It has the program, and the C libraries for other containers.
-func (r *release) image(trees map[string]tree) error {
+// Docker (from 25 on) load. It has the program, the C libraries for other containers, and the device plugin.
+func (r *release) image(ctx context.Context, trees map[string]tree) error {
 	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
-		img, err := r.imageFor(arch.name, trees[arch.name])
+		img, err := r.imageFor(ctx, arch.name, trees[arch.name])
 		if err != nil {
 			return err
 		}
@@ -56,8 +57,11 @@ func (r *release) image(trees map[string]tree) error {
 }
 
 // imageFor returns the image for a processor.
-func (r *release) imageFor(arch string, t tree) (v1.Image, error) {
-	var files tree
+func (r *release) imageFor(ctx context.Context, arch string, t tree) (v1.Image, error) {
+	files, err := r.installed(ctx, plugin, arch)
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range t {
 		for _, prefix := range []string{"bin/", "lib/goroce/", doc + "LICENSE", doc + "third-party"} {
 			if strings.HasPrefix(f.name, prefix) {
@@ -65,6 +69,7 @@ func (r *release) imageFor(arch string, t tree) (v1.Image, error) {
 			}
 		}
 	}
+	files.sort()
 	var program, sockets bytes.Buffer
 	if err := files.writeTar(&program, "usr", r.date); err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (r *release) make(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", arch.name, err)
 		}
 	}
-	if err := r.image(trees); err != nil {
+	if err := r.image(ctx, trees); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
 	return r.checksums()

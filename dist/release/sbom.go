@@ -20,16 +20,27 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom returns the list of what a program is built from, in CycloneDX: this module, those that it imports, and Go's
-// standard library, all as the program itself says.
-func (r *release) sbom(program string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(program)
+// info returns what a program says it is built from. A module that is replaced by a folder is of this repository: it
+// has the version of the release.
+func (r *release) info(path string) (*debug.BuildInfo, error) {
+	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m.Version = r.version
+		}
+	}
+	return info, nil
+}
+
+// sbom returns the list of what a program is built from, in CycloneDX: its module, those that it imports, and Go's
+// standard library, all as the program itself says.
+func (r *release) sbom(info *debug.BuildInfo) ([]byte, error) {
 	main := component(&info.Main, cdx.ComponentTypeApplication)
 	main.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeVCS,
-		URL: "https://" + info.Main.Path, Comment: "commit " + r.commit}}
+		URL: "https://github.com/goroce/goroce", Comment: "commit " + r.commit}}
 	std := component(&debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")},
 		cdx.ComponentTypeLibrary)
 	list := []cdx.Component{std}
@@ -45,7 +56,7 @@ func (r *release) sbom(program string) ([]byte, error) {
 	bom.Components = &list
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 	var out bytes.Buffer
-	err = cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
+	err := cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 	return out.Bytes(), err
 }
 
@@ -61,16 +72,13 @@ func component(m *debug.Module, kind cdx.ComponentType) cdx.Component {
 }
 
 // notices returns the licences of all that a program is built from, which have to go with it.
-func (r *release) notices(ctx context.Context, program string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(program)
+func (r *release) notices(ctx context.Context, p program, info *debug.BuildInfo) ([]byte, error) {
+	dir := filepath.Join(r.dir, p.module)
+	goroot, err := command(ctx, dir, nil, "go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
-	goroot, err := command(ctx, r.dir, nil, "go", "env", "GOROOT")
-	if err != nil {
-		return nil, err
-	}
-	modules, err := command(ctx, r.dir, []string{"GOFLAGS="}, "go", "list", "-m", "-json=Path,Dir", "all")
+	modules, err := command(ctx, dir, []string{"GOFLAGS="}, "go", "list", "-m", "-json=Path,Dir", "all")
 	if err != nil {
 		return nil, err
 	}

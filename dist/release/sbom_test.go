@@ -20,7 +20,11 @@ func TestSBOM(t *testing.T) {
 	}
 	r := &release{source: &source{version: "v0.1.0", commit: "372af55aa3650a0922133ac14ad1a54ee60a8f3f",
 		date: time.Unix(1795537563, 0).UTC()}}
-	bom, err := r.sbom(program)
+	info, err := r.info(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bom, err := r.sbom(info)
 	if err != nil {
 		t.Fatal(err)
 	}

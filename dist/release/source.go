@@ -19,8 +19,9 @@ type source struct {
 // released are the versions that a module of this path may have (semver.org).
 var released = regexp.MustCompile(`^v[01]\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// checkOut clones the repository around this folder into dir. The clone's only tag is the version, so that the go
-// command stamps programs with version, commit and date. A tag that the repository has must be of the same commit.
+// checkOut clones the repository around this folder into dir. The clone's only tags are the version of each module that
+// has a program, so that the go command stamps programs with version, commit and date. A tag of the version that the
+// repository has must be of the same commit.
 func checkOut(ctx context.Context, version, revision, dir string) (*source, error) {
 	if !released.MatchString(version) {
 		return nil, fmt.Errorf("-version is %q; it must be like v0.1.0 or v0.1.0-rc.1", version)
@@ -44,6 +45,7 @@ func checkOut(ctx context.Context, version, revision, dir string) (*source, erro
 		{"-C", dir, "fetch", "--quiet", "--no-tags", "origin", commit},
 		{"-C", dir, "checkout", "--quiet", "--detach", commit},
 		{"-C", dir, "tag", version},
+		{"-C", dir, "tag", plugin.module + "/" + version},
 	} {
 		if _, err := git(root, step...); err != nil {
 			return nil, err

@@ -44,10 +44,12 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestImage: the layout has an image for each processor, as skopeo and others read it.
+// TestImage: the layout has an image for each processor, as skopeo and others read it, with the daemon and the device
+// plugin.
 func TestImage(t *testing.T) {
 	image := filepath.Join(released(t), "goroced_"+version+"_image.oci.tar")
 	var digests []string
+	programs := 0 // layers that have them
 	for _, m := range regexp.MustCompile(`(?m) blobs/sha256/([0-9a-f]{64})$`).FindAllStringSubmatch(
 		output(t, "tar", "-tvf", image), -1) {
 		digests = append(digests, m[1])
@@ -55,11 +57,20 @@ func TestImage(t *testing.T) {
 		if !strings.HasPrefix(sum, m[1]) {
 			t.Errorf("blob %s has the sum %s", m[1], sum)
 		}
+		// Of a blob that is no layer tar lists nothing.
+		list, _ := exec.Command("sh", "-c", "tar -xOf "+image+" blobs/sha256/"+m[1]+" | tar -tz").Output()
+		if files := string(list); strings.Contains(files, "usr/bin/goroced\n") &&
+			strings.Contains(files, "usr/bin/goroced-device-plugin\n") {
+			programs++
+		}
 	}
 	all := output(t, "sh", "-c", "tar -xOf "+image+" --wildcards 'blobs/sha256/*' | strings")
 	for _, arch := range []string{"amd64", "arm64"} {
 		if !strings.Contains(all, `"platform":{"architecture":"`+arch+`","os":"linux"}`) {
 			t.Errorf("no image for %s in %v", arch, digests)
 		}
+	}
+	if programs != 2 {
+		t.Errorf("%d layers have both programs, want one for each processor", programs)
 	}
 }

@@ -18,6 +18,7 @@ import (
 var wanted = []string{
 	"SHA256SUMS",
 	"goroced-0.9.1-1.aarch64.rpm", "goroced-0.9.1-1.x86_64.rpm",
+	"goroced-device-plugin_0.9.1_linux_amd64.cdx.json", "goroced-device-plugin_0.9.1_linux_arm64.cdx.json",
 	"goroced_0.9.1-1_amd64.deb", "goroced_0.9.1-1_arm64.deb",
 	"goroced_0.9.1_image.oci.tar",
 	"goroced_0.9.1_linux_amd64.cdx.json", "goroced_0.9.1_linux_amd64.tar.gz",

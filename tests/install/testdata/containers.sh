@@ -49,6 +49,7 @@ systemctl() {
 
 : the image
 (cd "$release" && . "$work/commands/containers-1")
+podman run --rm --network none --entrypoint /usr/bin/goroced-device-plugin localhost/goroced:0.9.1 --help
 
 : two containers play ping-pong
 . "$work/commands/containers-2"

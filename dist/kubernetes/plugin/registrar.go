@@ -1,6 +1,4 @@
-//go:build linux
-
-package deviceplugin
+package main
 
 import (
 	"context"
@@ -79,7 +77,7 @@ func (r *registrar) register(ctx context.Context) error {
 	if err := announce(ctx, path); err != nil {
 		return errors.Join(err, r.close())
 	}
-	r.log.Info("registered with the kubelet", "resource", Resource, "shares", r.service.shares.n)
+	r.log.Info("registered with the kubelet", "resource", resource, "shares", r.service.shares.n)
 	return nil
 }
 
@@ -115,7 +113,7 @@ func announce(ctx context.Context, path string) error {
 	}
 	defer conn.Close()
 	_, err = kubelet.NewRegistrationClient(conn).Register(ctx, &kubelet.RegisterRequest{Version: kubelet.Version,
-		Endpoint: endpoint, ResourceName: Resource})
+		Endpoint: endpoint, ResourceName: resource})
 	return err
 }
 

@@ -1,6 +1,4 @@
-//go:build linux
-
-package deviceplugin
+package main
 
 import (
 	"context"

@@ -1,6 +1,4 @@
-//go:build linux
-
-package deviceplugin
+package main
 
 import (
 	"context"
@@ -46,7 +44,7 @@ func (s *service) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kube
 	for _, c := range r.ContainerRequests {
 		for _, name := range c.DevicesIds {
 			if !s.shares.has(name) {
-				return nil, status.Errorf(codes.NotFound, "%s has no device %.80q; the last one is %s", Resource, name,
+				return nil, status.Errorf(codes.NotFound, "%s has no device %.80q; the last one is %s", resource, name,
 					id(s.shares.n-1))
 			}
 		}

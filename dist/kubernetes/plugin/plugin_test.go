@@ -1,6 +1,4 @@
-//go:build linux
-
-package deviceplugin
+package main
 
 import (
 	"context"
@@ -30,23 +28,22 @@ import (
 	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/host"
-	"github.com/goroce/goroce/tests/kubelet"
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// node returns the options of a plugin on a node whose files are all in one folder. The libraries are none, but have
+// onNode returns the options of a plugin on a node whose files are all in one folder. The libraries are none, but have
 // their names.
-func node(t *testing.T) Options {
+func onNode(t *testing.T) options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "node") // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	o := Options{Socket: filepath.Join(dir, "run/s"), Shares: 3, Libraries: filepath.Join(dir, "image"),
-		LibDir: filepath.Join(dir, "lib"), Kubelet: filepath.Join(dir, "plugins"), CDIDir: filepath.Join(dir, "cdi"),
+	o := options{Socket: filepath.Join(dir, "run/s"), Shares: 3, Libraries: filepath.Join(dir, "image"),
+		LibDir: filepath.Join(dir, "lib"), KubeletDir: filepath.Join(dir, "plugins"), CDIDir: filepath.Join(dir, "cdi"),
 		Interval: 2 * time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	for _, d := range []string{filepath.Dir(o.Socket), o.Libraries, o.Kubelet} {
+	for _, d := range []string{filepath.Dir(o.Socket), o.Libraries, o.KubeletDir} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -65,11 +62,11 @@ func write(t *testing.T, path, text string) {
 }
 
 // run runs the plugin until the end of the test, or until stop is called.
-func run(t *testing.T, o Options) (stop func()) {
+func run(t *testing.T, o options) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, o) }()
+	go func() { ended <- serve(ctx, o) }()
 	stop = func() {
 		if ctx.Err() == nil {
 			cancel()
@@ -115,25 +112,25 @@ func daemon(t *testing.T, path string) (stop func()) {
 // TestHealth: shares are healthy while there is a daemon that answers.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	run(t, o)
-	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
-	plugin.Await(t, 3, api.Unhealthy)
+	plugin := startKubelet(t, o.KubeletDir, nil).plugin(t)
+	plugin.await(t, 3, api.Unhealthy)
 	stop := daemon(t, o.Socket)
-	ids := plugin.Await(t, 3, api.Healthy)
+	ids := plugin.await(t, 3, api.Healthy)
 	if slices.Sort(ids); !slices.Equal(ids, []string{"share-0", "share-1", "share-2"}) {
 		t.Errorf("shares %q", ids)
 	}
 	stop()
-	plugin.Await(t, 3, api.Unhealthy)
+	plugin.await(t, 3, api.Unhealthy)
 	daemon(t, o.Socket)
-	plugin.Await(t, 3, api.Healthy)
+	plugin.await(t, 3, api.Healthy)
 }
 
 // TestHang: a daemon that accepts and says nothing is none.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +148,7 @@ func TestHang(t *testing.T) {
 // TestOneConnection: however often the daemon is asked, it has one client.
 func TestOneConnection(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	daemon(t, o.Socket)
 	p := prober{socket: o.Socket, limit: time.Minute, shares: newShares(1), log: o.Log}
 	p.look(t.Context())
@@ -168,21 +165,21 @@ func TestOneConnection(t *testing.T) {
 // TestKubeletRestarts: a plugin waits for the kubelet, registers with each that comes, and leaves no socket.
 func TestKubeletRestarts(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	stop := run(t, o)
 	for range 3 {
-		k := kubelet.Start(t, o.Kubelet, nil)
-		plugin := k.Plugin(t)
-		if r := plugin.Request; r.ResourceName != "goroce.dev/rdma" || r.Version != "v1beta1" {
+		k := startKubelet(t, o.KubeletDir, nil)
+		plugin := k.plugin(t)
+		if r := plugin.request; r.ResourceName != "goroce.dev/rdma" || r.Version != "v1beta1" {
 			t.Errorf("registered %v", r)
 		}
-		plugin.Await(t, 3, api.Unhealthy)
-		k.Stop()
+		plugin.await(t, 3, api.Unhealthy)
+		k.stop()
 	}
-	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
+	plugin := startKubelet(t, o.KubeletDir, nil).plugin(t)
 	stop()
-	plugin.AwaitEnd(t)
-	if _, err := os.Lstat(filepath.Join(o.Kubelet, plugin.Request.Endpoint)); !os.IsNotExist(err) {
+	plugin.awaitEnd(t)
+	if _, err := os.Lstat(filepath.Join(o.KubeletDir, plugin.request.Endpoint)); !os.IsNotExist(err) {
 		t.Errorf("the endpoint is left: %v", err)
 	}
 }
@@ -190,36 +187,36 @@ func TestKubeletRestarts(t *testing.T) {
 // TestKubeletRemovesSocket: a plugin whose socket is removed registers again.
 func TestKubeletRemovesSocket(t *testing.T) {
 	t.Parallel()
-	o := node(t)
-	k := kubelet.Start(t, o.Kubelet, nil)
+	o := onNode(t)
+	k := startKubelet(t, o.KubeletDir, nil)
 	run(t, o)
-	first := k.Plugin(t)
-	first.Await(t, 3, api.Unhealthy)
-	if err := os.Remove(filepath.Join(o.Kubelet, first.Request.Endpoint)); err != nil {
+	first := k.plugin(t)
+	first.await(t, 3, api.Unhealthy)
+	if err := os.Remove(filepath.Join(o.KubeletDir, first.request.Endpoint)); err != nil {
 		t.Fatal(err)
 	}
-	k.Plugin(t).Await(t, 3, api.Unhealthy)
+	k.plugin(t).await(t, 3, api.Unhealthy)
 }
 
 // TestKubeletAnew: a kubelet that has left the plugin's socket in place does not know the plugin either.
 func TestKubeletAnew(t *testing.T) {
 	t.Parallel()
-	o := node(t)
-	r := registrar{dir: o.Kubelet, service: &service{shares: newShares(1)}, log: o.Log}
-	k := kubelet.Start(t, o.Kubelet, nil)
+	o := onNode(t)
+	r := registrar{dir: o.KubeletDir, service: &service{shares: newShares(1)}, log: o.Log}
+	k := startKubelet(t, o.KubeletDir, nil)
 	r.look(t.Context())
-	ours := filepath.Join(o.Kubelet, k.Plugin(t).Request.Endpoint)
-	k.Stop()
+	ours := filepath.Join(o.KubeletDir, k.plugin(t).request.Endpoint)
+	k.stop()
 	aside := filepath.Join(o.Libraries, "aside")
 	if err := os.Rename(ours, aside); err != nil {
 		t.Fatal(err)
 	}
-	k = kubelet.Start(t, o.Kubelet, nil)
+	k = startKubelet(t, o.KubeletDir, nil)
 	if err := os.Rename(aside, ours); err != nil {
 		t.Fatal(err)
 	}
 	r.look(t.Context())
-	k.Plugin(t).Await(t, 1, api.Unhealthy)
+	k.plugin(t).await(t, 1, api.Unhealthy)
 	if err := r.close(); err != nil {
 		t.Error(err)
 	}
@@ -228,20 +225,20 @@ func TestKubeletAnew(t *testing.T) {
 // TestKubeletRefuses: a plugin that is refused tries again.
 func TestKubeletRefuses(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	var asked atomic.Int32
-	k := kubelet.Start(t, o.Kubelet, func() error {
+	k := startKubelet(t, o.KubeletDir, func() error {
 		if asked.Add(1) < 3 {
 			return status.Error(codes.Unavailable, "not yet")
 		}
 		return nil
 	})
 	run(t, o)
-	k.Plugin(t).Await(t, 3, api.Unhealthy)
+	k.plugin(t).await(t, 3, api.Unhealthy)
 }
 
 // variables are those of `goroced env`.
-func (o *Options) variables() map[string]string {
+func (o *options) variables() map[string]string {
 	return map[string]string{"GOROCED_SOCKET": o.Socket, "LD_LIBRARY_PATH": o.LibDir,
 		"LD_PRELOAD": filepath.Join(o.LibDir, dropin.Sys)}
 }
@@ -250,10 +247,10 @@ func (o *Options) variables() map[string]string {
 // there cannot be had.
 func TestAllocate(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	run(t, o)
-	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
-	r, err := plugin.Allocate(t.Context(), "share-0", "share-2")
+	plugin := startKubelet(t, o.KubeletDir, nil).plugin(t)
+	r, err := plugin.allocate(t.Context(), "share-0", "share-2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +267,7 @@ func TestAllocate(t *testing.T) {
 		t.Errorf("mounts %q, CDI devices %v", mounts, r.CdiDevices)
 	}
 	for _, bad := range []string{"share-3", "share--1", "share-01", "share-+1", "1", "", strings.Repeat("9", 1000)} {
-		if _, err := plugin.Allocate(t.Context(), "share-0", bad); status.Code(err) != codes.NotFound ||
+		if _, err := plugin.allocate(t.Context(), "share-0", bad); status.Code(err) != codes.NotFound ||
 			!strings.Contains(err.Error(), "the last one is share-2") {
 			t.Errorf("%.20q: %v", bad, err)
 		}
@@ -281,11 +278,11 @@ func TestAllocate(t *testing.T) {
 // as Allocate would otherwise.
 func TestCDI(t *testing.T) {
 	t.Parallel()
-	o := node(t)
-	o.UseCDI = true
+	o := onNode(t)
+	o.Inject = "cdi"
 	run(t, o)
-	plugin := kubelet.Start(t, o.Kubelet, nil).Plugin(t)
-	r, err := plugin.Allocate(t.Context(), "share-1")
+	plugin := startKubelet(t, o.KubeletDir, nil).plugin(t)
+	r, err := plugin.allocate(t.Context(), "share-1")
 	if err != nil || len(r.CdiDevices) != 1 || len(r.Envs)+len(r.Mounts) != 0 {
 		t.Fatalf("%v, %v", r, err)
 	}
@@ -329,7 +326,7 @@ func TestCDI(t *testing.T) {
 // TestUpgrade: libraries of another version take the place of the old ones. A program that has these mapped keeps them.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	o := node(t)
+	o := onNode(t)
 	if err := copyLibraries(o.Libraries, o.LibDir); err != nil {
 		t.Fatal(err)
 	}
@@ -365,24 +362,24 @@ func TestUpgrade(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		change  func(*Options)
+		change  func(*options)
 		invalid bool // of the options
 		want    string
 	}{
-		{"no share", func(o *Options) { o.Shares = 0 }, true, `shares is "0": not allowed; allowed: 1 to 10000`},
-		{"many shares", func(o *Options) { o.Shares = 10001 }, true, "10001"},
-		{"no socket", func(o *Options) { o.Socket = "" }, true, "the socket"},
-		{"a relative socket", func(o *Options) { o.Socket = "run/goroced.sock" }, true, "an absolute path"},
-		{"a socket in the root", func(o *Options) { o.Socket = "/goroced.sock" }, true, "not directly below /"},
-		{"no folder", func(o *Options) { o.LibDir = "" }, true, "the folder for libraries"},
-		{"CDI without a file", func(o *Options) { o.CDIDir, o.UseCDI = "", true }, true, "CDI"},
-		{"no library", func(o *Options) { o.Libraries = o.Kubelet }, false, "libraries for containers: open"},
-		{"no place for CDI", func(o *Options) { o.CDIDir = filepath.Join(o.Libraries, dropin.Sys) }, false, "CDI file"},
+		{"no share", func(o *options) { o.Shares = 0 }, true, `shares is "0": not allowed; allowed: 1 to 10000`},
+		{"many shares", func(o *options) { o.Shares = 10001 }, true, "10001"},
+		{"no socket", func(o *options) { o.Socket = "" }, true, "the socket"},
+		{"a relative socket", func(o *options) { o.Socket = "run/goroced.sock" }, true, "an absolute path"},
+		{"a socket in the root", func(o *options) { o.Socket = "/goroced.sock" }, true, "not directly below /"},
+		{"no folder", func(o *options) { o.LibDir = "" }, true, "the folder for libraries"},
+		{"CDI without a file", func(o *options) { o.CDIDir, o.Inject = "", "cdi" }, true, "CDI"},
+		{"no library", func(o *options) { o.Libraries = o.KubeletDir }, false, "libraries for containers: open"},
+		{"no place for CDI", func(o *options) { o.CDIDir = filepath.Join(o.Libraries, dropin.Sys) }, false, "CDI file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := node(t)
+			o := onNode(t)
 			c.change(&o)
-			err := Run(t.Context(), o)
+			err := serve(t.Context(), o)
 			if err == nil || errors.Is(err, ib.ErrInvalid) != c.invalid || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

@@ -1,11 +1,4 @@
-// Package kubelet plays the kubelet for a device plugin, by the gRPC that both speak. It registers plugins, connects to
-// them, watches their devices and allocates them.
-//
-//	k := kubelet.Start(t, dir, nil)
-//	plugin := k.Plugin(t)        // waits until one registers
-//	plugin.Await(t, 3, "Healthy")
-//	r, err := plugin.Allocate(ctx, ...)
-package kubelet
+package main
 
 import (
 	"context"
@@ -25,21 +18,22 @@ import (
 )
 
 // patience bounds the waits for what must happen.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
-// Kubelet is one that runs.
-type Kubelet struct {
+// fakeKubelet plays the kubelet for a plugin, by the gRPC that both speak. It registers plugins, connects to them,
+// watches their devices and allocates them.
+type fakeKubelet struct {
 	api.UnimplementedRegistrationServer
-	dir        string
-	server     *grpc.Server
-	ended      chan error
-	registered chan *api.RegisterRequest
-	refuse     func() error
+	dir      string
+	server   *grpc.Server
+	ended    chan error
+	requests chan *api.RegisterRequest
+	refuse   func() error
 }
 
-// Start starts a kubelet in the folder of its sockets. As the real one, it removes those of plugins first. It refuses
-// plugins while refuse, if it is not nil, returns an error.
-func Start(t testing.TB, dir string, refuse func() error) *Kubelet {
+// startKubelet starts a kubelet in the folder of its sockets. As the real one, it removes those of plugins first. It
+// refuses plugins while refuse, if it is not nil, returns an error.
+func startKubelet(t testing.TB, dir string, refuse func() error) *fakeKubelet {
 	t.Helper()
 	old, err := os.ReadDir(dir)
 	if err != nil {
@@ -54,23 +48,23 @@ func Start(t testing.TB, dir string, refuse func() error) *Kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Kubelet{dir: dir, server: grpc.NewServer(), ended: make(chan error, 1),
-		registered: make(chan *api.RegisterRequest, 16), refuse: refuse}
+	k := &fakeKubelet{dir: dir, server: grpc.NewServer(), ended: make(chan error, 1),
+		requests: make(chan *api.RegisterRequest, 16), refuse: refuse}
 	api.RegisterRegistrationServer(k.server, k)
 	go func() { k.ended <- k.server.Serve(l) }()
-	t.Cleanup(k.Stop)
+	t.Cleanup(k.stop)
 	return k
 }
 
-// Stop ends the kubelet, and removes its socket.
-func (k *Kubelet) Stop() { k.server.Stop() }
+// stop ends the kubelet, and removes its socket.
+func (k *fakeKubelet) stop() { k.server.Stop() }
 
-// resource is what names of extended resources are like: a domain that is not Kubernetes' own, and a name.
-var resource = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/` +
+// resourceName is what names of extended resources are like: a domain that is not Kubernetes' own, and a name.
+var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/` +
 	`[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?$`)
 
 // Register is what a plugin calls. The checks are the kubelet's.
-func (k *Kubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+func (k *fakeKubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empty, error) {
 	if k.refuse != nil {
 		if err := k.refuse(); err != nil {
 			return nil, err
@@ -79,30 +73,30 @@ func (k *Kubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empt
 	if !slices.Contains(api.SupportedVersions[:], r.Version) {
 		return nil, status.Errorf(codes.InvalidArgument, "version %q", r.Version)
 	}
-	if !resource.MatchString(r.ResourceName) {
+	if !resourceName.MatchString(r.ResourceName) {
 		return nil, status.Errorf(codes.InvalidArgument, "resource %q", r.ResourceName)
 	}
-	k.registered <- r
+	k.requests <- r
 	return &api.Empty{}, nil
 }
 
-// Plugin is a plugin that has registered.
-type Plugin struct {
+// registered is a plugin that has registered.
+type registered struct {
 	api.DevicePluginClient
-	Request *api.RegisterRequest
+	request *api.RegisterRequest
 	lists   chan []*api.Device // closed when the plugin has ended the call
 }
 
-// Plugin waits until a plugin registers, connects to it, and watches its devices.
-func (k *Kubelet) Plugin(t testing.TB) *Plugin {
+// plugin waits until a plugin registers, connects to it, and watches its devices.
+func (k *fakeKubelet) plugin(t testing.TB) *registered {
 	t.Helper()
-	p := &Plugin{lists: make(chan []*api.Device, 64)}
+	p := &registered{lists: make(chan []*api.Device, 64)}
 	select {
-	case p.Request = <-k.registered:
+	case p.request = <-k.requests:
 	case <-time.After(patience):
 		t.Fatalf("no plugin has registered within %v", patience)
 	}
-	conn, err := grpc.NewClient("unix:"+filepath.Join(k.dir, p.Request.Endpoint),
+	conn, err := grpc.NewClient("unix:"+filepath.Join(k.dir, p.request.Endpoint),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +123,8 @@ func (k *Kubelet) Plugin(t testing.TB) *Plugin {
 	return p
 }
 
-// Await waits for a list of n devices, all of them of this health, and returns their names.
-func (p *Plugin) Await(t testing.TB, n int, health string) (ids []string) {
+// await waits for a list of n devices, all of them of this health, and returns their names.
+func (p *registered) await(t testing.TB, n int, health string) (ids []string) {
 	t.Helper()
 	limit := time.After(patience)
 	for {
@@ -154,8 +148,8 @@ func (p *Plugin) Await(t testing.TB, n int, health string) (ids []string) {
 	}
 }
 
-// AwaitEnd waits until the plugin has ended the call.
-func (p *Plugin) AwaitEnd(t testing.TB) {
+// awaitEnd waits until the plugin has ended the call.
+func (p *registered) awaitEnd(t testing.TB) {
 	t.Helper()
 	limit := time.After(patience)
 	for {
@@ -170,8 +164,8 @@ func (p *Plugin) AwaitEnd(t testing.TB) {
 	}
 }
 
-// Allocate allocates devices for one container.
-func (p *Plugin) Allocate(ctx context.Context, ids ...string) (*api.ContainerAllocateResponse, error) {
+// allocate allocates devices for one container.
+func (p *registered) allocate(ctx context.Context, ids ...string) (*api.ContainerAllocateResponse, error) {
 	r, err := p.DevicePluginClient.Allocate(ctx, &api.AllocateRequest{
 		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
 	if err != nil {

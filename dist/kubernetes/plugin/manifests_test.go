@@ -1,6 +1,4 @@
-//go:build linux
-
-package dropin
+package main
 
 import (
 	"maps"
@@ -8,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,14 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/goroce/goroce/roce/daemon/dropin"
-	"github.com/goroce/goroce/tests/kubelet"
-	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/gobuild"
 	"github.com/goroce/goroce/tests/require"
 )
 
 // manifests of Kubernetes, as kubectl applies them.
-const manifests = "../../dist/kubernetes"
+const manifests = ".."
 
 // objects are those of some manifests.
 type objects struct {
@@ -85,6 +80,8 @@ func readObjects(t *testing.T) (daemon *appsv1.DaemonSet, service *corev1.Servic
 // TestManifests: what an object says of another one is so, and containers have the folders that goroced takes.
 func TestManifests(t *testing.T) {
 	t.Parallel()
+	program := filepath.Join(t.TempDir(), "goroced-device-plugin")
+	build(t, program, ".")
 	daemon, service, job := readObjects(t)
 	pod := daemon.Spec.Template
 	if !maps.Equal(daemon.Spec.Selector.MatchLabels, pod.Labels) {
@@ -109,7 +106,7 @@ func TestManifests(t *testing.T) {
 	}
 	for flag, path := range map[string]string{"--lib-dir": "/var/lib/goroce/lib", "--cdi-dir": "/var/run/cdi",
 		"--kubelet-dir": "/var/lib/kubelet/device-plugins"} {
-		help, err := exec.Command(goroced, "device-plugin", "--help").Output()
+		help, err := exec.Command(program, "--help").Output()
 		words := strings.Join(strings.Fields(string(help)), " ")
 		if err != nil || !regexp.MustCompile(flag+`=DIR [^)]*\(`+path+`\)`).MatchString(words) || !mounted[path] {
 			t.Errorf("%s is not %s by itself, or that is not mounted: %v\n%s", flag, path, err, help)
@@ -163,104 +160,10 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// node is a Kubernetes node whose folders are in one of this machine's.
-type node struct {
-	host
-	root string
-}
-
-// path returns a text in which the folders of a node are those of this one.
-func (n *node) path(s string) string {
-	return regexp.MustCompile(`/(var|run)/[a-z]`).ReplaceAllStringFunc(s, func(p string) string { return n.root + p })
-}
-
-// container starts a container of the DaemonSet: as root without capabilities, with the arguments and the environment
-// that it has there, and more of both.
-func (n *node) container(t *testing.T, c *corev1.Container, args, env []string) *process {
+// build builds the program whose package is in a folder.
+func build(t *testing.T, path, folder string) {
 	t.Helper()
-	if s := c.SecurityContext; *s.RunAsUser != 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
-		len(s.Capabilities.Add) > 0 || *s.AllowPrivilegeEscalation {
-		t.Fatalf("%s runs with %+v", c.Name, s)
-	}
-	cmd := exec.Command("setpriv", slices.Concat([]string{"--no-new-privs", "--inh-caps=-all", "--bounding-set=-all",
-		goroced}, c.Args, args)...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
-	for _, v := range c.Env {
-		value := n.path(v.Value)
-		if v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "status.hostIP" {
-			value = n.addr.String()
-		}
-		cmd.Env = append(cmd.Env, v.Name+"="+value)
-	}
-	return n.launch(t, cmd)
-}
-
-// TestKubernetes: the DaemonSet's containers on a node, a kubelet, and two pods of the example, which have nothing but
-// what the kubelet is told. Both have namespaces of their own; one is root's, the other an ordinary user's.
-func TestKubernetes(t *testing.T) {
-	require.Root(t)
-	installed(t, "ibv_rc_pingpong")
-	needContainers(t)
-	daemonSet, service, job := readObjects(t)
-	in, _ := linktest.NewVeth(t, 1500)
-	n := &node{host{addr: in.Addr4, in: in, dir: userDir(t), root: true}, filepath.Join(work, "node")}
-	for _, v := range daemonSet.Spec.Template.Spec.Containers {
-		for _, m := range v.VolumeMounts {
-			if err := os.MkdirAll(n.path(m.MountPath), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	containers := daemonSet.Spec.Template.Spec.Containers
-	daemon := n.container(t, &containers[0], nil, nil)
-	plugins := n.path("/var/lib/kubelet/device-plugins")
-	k := kubelet.Start(t, plugins, nil)
-	n.container(t, &containers[1], []string{"--kubelet-dir", plugins, "--lib-dir", n.path("/var/lib/goroce/lib"),
-		"--cdi-dir", n.path("/var/run/cdi")}, []string{dropin.Variable + "=" + libs(t)})
-	plugin := k.Plugin(t)
-	ids := plugin.Await(t, 32, "Healthy")
-	daemon.mustRun(t)
-	status := exec.Command(goroced, "status")
-	status.Env = []string{"GOROCED_ADMIN=" + n.path("/run/goroce-admin/goroced-admin.sock")}
-	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "goroce0/1 state ACTIVE") {
-		t.Errorf("the readiness probe: %v\n%s", err, out)
-	}
-
-	packages := filepath.Join(n.root, "bin") // those of the script are installed
-	write(t, filepath.Join(packages, "apt-get"), "#!/bin/sh\n")
-	c := job.Spec.Template.Spec.Containers[0]
-	script := strings.ReplaceAll(c.Args[0], job.Name+"-0."+service.Name, n.addr.String())
-	pod := func(index string, root bool, enter []string) *process {
-		r, err := plugin.Allocate(t.Context(), ids[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = ids[1:]
-		cmd := exec.Command(enter[0], slices.Concat(enter[1:], c.Command, []string{script})...)
-		cmd.Env = []string{"PATH=" + packages + ":" + os.Getenv("PATH"), "JOB_COMPLETION_INDEX=" + index}
-		for name, value := range r.Envs {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-		owner := host{in: in, root: root}
-		return owner.launch(t, cmd)
-	}
-	server := pod("0", true, slices.DeleteFunc(slices.Clone(inContainer),
-		func(flag string) bool { return flag == "--map-root-user" }))
-	server.listens(t, 18515)
-	for _, p := range []*process{pod("1", false, inContainer), server} {
-		if out := p.ok(t); !strings.Contains(out, "goroce0") || !regexp.MustCompile(pong).MatchString(out) {
-			t.Error(out)
-		}
-	}
-}
-
-// write writes a program.
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := gobuild.Program(path, folder); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package deviceplugin
+package main
 
 import (
 	"bytes"
@@ -16,8 +14,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/dropin"
 )
 
-// CDIDevice is the name of the CDI device. There is one: a container with several shares gets no more than with one.
-const CDIDevice = Resource + "=" + cdiName
+// cdiDevice is the name of the CDI device. There is one: a container with several shares gets no more than with one.
+const cdiDevice = resource + "=" + cdiName
 
 const (
 	cdiName    = "daemon"
@@ -39,7 +37,7 @@ func (g *gift) folders() []string { return []string{filepath.Dir(g.env.Socket), 
 // response tells the kubelet.
 func (g *gift) response() *kubelet.ContainerAllocateResponse {
 	if g.useCDI {
-		return &kubelet.ContainerAllocateResponse{CdiDevices: []*kubelet.CDIDevice{{Name: CDIDevice}}}
+		return &kubelet.ContainerAllocateResponse{CdiDevices: []*kubelet.CDIDevice{{Name: cdiDevice}}}
 	}
 	r := &kubelet.ContainerAllocateResponse{Envs: map[string]string{}}
 	for _, v := range g.env.Variables() {
@@ -61,7 +59,7 @@ func (g *gift) spec() *cdi.Spec {
 		edits.Mounts = append(edits.Mounts, &cdi.Mount{HostPath: dir, ContainerPath: dir,
 			Options: []string{"rbind", "ro", "nosuid", "nodev"}})
 	}
-	return &cdi.Spec{Version: cdiVersion, Kind: Resource,
+	return &cdi.Spec{Version: cdiVersion, Kind: resource,
 		Devices: []cdi.Device{{Name: cdiName, ContainerEdits: edits}}}
 }
 
