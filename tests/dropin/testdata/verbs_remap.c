@@ -9,28 +9,18 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 enum { PAGE = 4096, LENGTH = 64 * PAGE };
 
 /* Which call of the library fails, counted from the next one; with removed, after it has unmapped what was there. */
 static struct {
-	int fixed, write, file, back, read; /* 0: none fails; 1: the next one */
+	int file, map, fill, place; /* 0: none fails; 1: the next one; -1: all */
 	bool removed;
 } failing;
 
-static bool fails(int *n) { return *n && !--*n; }
-
-void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
-{
-	if (flags & MAP_FIXED && flags & MAP_SHARED && fails(&failing.fixed)) {
-		if (failing.removed)
-			munmap(at, len);
-		errno = ENOMEM;
-		return MAP_FAILED;
-	}
-	return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, offset);
-}
+static bool fails(int *n) { return *n < 0 || (*n && !--*n); }
 
 void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 {
@@ -40,7 +30,7 @@ void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 	va_start(args, flags);
 	to = flags & MREMAP_FIXED ? va_arg(args, void *) : NULL;
 	va_end(args);
-	if (flags & MREMAP_FIXED && fails(&failing.back)) {
+	if (flags & MREMAP_FIXED ? fails(&failing.place) : !old_len && fails(&failing.map)) {
 		if (failing.removed)
 			munmap(to, len);
 		errno = ENOMEM;
@@ -49,22 +39,13 @@ void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 	return (void *)syscall(SYS_mremap, old, old_len, len, flags, to);
 }
 
-ssize_t pwrite(int fd, const void *from, size_t n, off_t offset)
+int madvise(void *at, size_t len, int advice)
 {
-	if (fails(&failing.write)) {
-		errno = ENOSPC;
+	if (advice == 23 /* MADV_POPULATE_WRITE */ && fails(&failing.fill)) {
+		errno = ENOMEM;
 		return -1;
 	}
-	return syscall(SYS_pwrite64, fd, from, n < 3 * PAGE ? n : 3 * PAGE, offset); /* a part */
-}
-
-ssize_t pread(int fd, void *to, size_t n, off_t offset)
-{
-	if (fails(&failing.read)) {
-		errno = EIO;
-		return -1;
-	}
-	return syscall(SYS_pread64, fd, to, n < 5 * PAGE ? n : 5 * PAGE, offset);
+	return (int)syscall(SYS_madvise, at, len, advice);
 }
 
 int memfd_create(const char *name, unsigned int flags)
@@ -377,8 +358,9 @@ static void forked(void)
 	MUST(!posix_spawn(&child, "/bin/true", NULL, NULL, (char *[]){"true", NULL}, NULL));
 	awaited(child);
 	marked(p, LENGTH, 1);
-	failing.read = 6; /* no copy of these pages: the child has the parent's memory, and the parent goes on */
+	failing.map = -1; /* no copies: the child has the parent's memory, and the parent goes on */
 	MUST((child = fork()) >= 0);
+	failing.map = 0;
 	if (!child) {
 		IS('s', sharing(p));
 		marked(p, LENGTH, 1);
@@ -408,7 +390,7 @@ static void unharmed(const char *name)
 /* stays ends a region while something fails: the memory stays in the file, and may be registered again. */
 static void stays(void)
 {
-	int *const all[] = {&failing.back, &failing.read};
+	int *const all[] = {&failing.place, &failing.map};
 	struct ibv_mr *m;
 	char *p = NULL;
 
@@ -434,11 +416,13 @@ static void failures(void)
 	unharmed("files may not be long");
 	IS(0, setrlimit(RLIMIT_FSIZE, &none));
 	for (int i = 1; i < 4; i++) {
-		failing.write = i * 3;
+		failing.fill = i + 1; /* the library looks first whether the memory is there */
 		unharmed("no memory for a copy");
-		failing.fixed = i;
+		failing.map = i;
+		unharmed("no mapping of the file");
+		failing.place = i;
 		unharmed("no mapping");
-		failing.fixed = i;
+		failing.place = i;
 		failing.removed = true;
 		unharmed("no mapping, and the old one is gone");
 	}
@@ -456,6 +440,46 @@ static void left(void)
 	IS(0, ibv_close_device(ctx));
 	IS('p', sharing(p));
 	marked(p, LENGTH, 8);
+}
+
+/* file_memory returns how much memory the library's files take. */
+static uint64_t file_memory(void)
+{
+	uint64_t all = 0;
+	char path[64], name[64];
+	struct stat st;
+
+	for (int fd = 0; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(path, name, sizeof(name) - 1);
+		if (n < 0)
+			continue;
+		name[n] = 0;
+		if (strstr(name, "memfd:goroce-mr") && !fstat(fd, &st))
+			all += (uint64_t)st.st_blocks * 512;
+	}
+	return all;
+}
+
+/* A region that stays does not keep the memory of all that came and went beside it. */
+static void worn(void)
+{
+	enum { STEP = 4 << 20 };
+	char *kept = fresh(LENGTH), *p = fresh(40 * STEP);
+	struct ibv_mr *m = brief('s', kept, LENGTH);
+
+	IS(0, ibv_dereg_mr(mr));
+	for (int i = 0; i < 40; i++) {
+		struct ibv_mr *passing = ibv_reg_mr(pd, p + i * STEP, STEP, ALL);
+		MUST(passing);
+		IS('s', sharing(p + i * STEP));
+		IS(0, ibv_dereg_mr(passing));
+		IS(0, munmap(p + i * STEP, STEP));
+	}
+	MUST(file_memory() < 80 << 20);
+	IS(0, ibv_dereg_mr(m));
+	marked(kept, LENGTH - 3000, 3);
+	MUST(file_memory() == 0);
 }
 
 static void *registers(void *arg)
@@ -503,7 +527,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"forked", forked}, {"left", left}, {"threads", threads}, {"neighbours", neighbours},
+	{"forked", forked}, {"left", left}, {"threads", threads}, {"neighbours", neighbours}, {"worn", worn},
 };
 
 int main(int argc, char **argv)

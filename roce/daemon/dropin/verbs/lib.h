@@ -293,7 +293,30 @@ struct mapped_file {
 bool file_find(struct mapped_file *f, const void *addr, size_t length);
 bool file_same(const struct mapped_file *f);
 
+/* window.c: files that have a place for each page of a range of addresses. */
+struct window {
+	struct window *next;
+	uintptr_t from;          /* the address whose place is at 0 */
+	struct mapped_file file; /* fd, map.dev and map.ino */
+	void *anchor;
+	uint64_t moved; /* bytes of the records in it, one by one */
+};
+
+static const uint64_t WINDOW = 64ull << 30; /* bytes of a file */
+
+struct window *window_make(uintptr_t from, uintptr_t to);
+void window_end(struct window *w);
+bool window_has(const struct window *w, uintptr_t from, uintptr_t to);
+bool window_worn(const struct window *w);
+void *window_map(const struct window *w, uint64_t offset, size_t len, int prot);
+bool window_place(const struct window *w, uint64_t offset, size_t len, int prot, void *at);
+
 /* memory.c, mw.c */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 struct pd {
 	struct ibv_pd v;
 	struct pd *parent; /* of a parent domain: the protection domain */

@@ -7,11 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /* All of the address space, for implicit registration on demand. */
 static const uint64_t whole = 1ull << 47;
 

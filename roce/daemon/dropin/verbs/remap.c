@@ -1,7 +1,7 @@
 /*
  * GOROCE_MR=remap: memory of the process is moved to a file, page by page and where it is, so that the daemon can map
- * it. A page keeps its contents and its address; its place in the file is its address, too. So regions may overlap, and
- * whatever lies side by side is one piece of the file.
+ * it. A page keeps its contents and its address; its place in the file follows from its address (window.c). So regions
+ * may overlap, and whatever lies side by side is one piece of the file.
  *
  * What another thread stores into a page while it is moved is lost. That can be a neighbour of the region, as pages are
  * moved whole. With its last region a page becomes private memory again. A forked child gets copies of its own.
@@ -20,12 +20,10 @@
 /* To move a page takes 2 us and more, and each region costs mappings, of which a process may have 65,530. */
 enum { WORTH_MOVING = 64 << 10 };
 
-/* The file has room for every address. Only pages that are moved take memory. */
-static const off_t all_addresses = 1ll << 48;
-
 /* Pages of a region that were moved. They stay in the file as long as any such record has them. */
 struct moved {
 	struct moved *next;
+	struct window *in; /* NULL in a forked child */
 	uintptr_t from, to;
 };
 
@@ -37,7 +35,7 @@ struct snapshot {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
-static struct mapped_file file = {.fd = -1};		 /* map.dev and map.ino are known once fd is */
+static struct window *windows;				 /* the newest first */
 static struct moved *records;
 static struct snapshot *snapshots;
 
@@ -69,81 +67,53 @@ __attribute__((constructor)) static void begin_early(void)
 		pthread_once(&variable, read_variable);
 }
 
-/* make_file makes the file, or reports whether it is still there: programs may close all descriptors. */
-static bool make_file(void)
+static bool in_file(const struct window *w, const struct mapping *m)
 {
-	struct rlimit limit;
-	struct stat st;
-
-	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur != RLIM_INFINITY)
-		return false; /* to write beyond the limit raises SIGXFSZ */
-	if (file.fd >= 0)
-		return file_same(&file);
-	file.fd = memfd_create("goroce-mr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (file.fd < 0)
-		return false;
-	if (ftruncate(file.fd, all_addresses) || fcntl(file.fd, F_ADD_SEALS, F_SEAL_SHRINK) || fstat(file.fd, &st)) {
-		close(file.fd);
-		file.fd = -1;
-		return false;
-	}
-	file.map.dev = st.st_dev;
-	file.map.ino = st.st_ino;
-	return true;
+	return m->shared && m->dev == w->file.map.dev && m->ino == w->file.map.ino;
 }
 
-static bool in_file(const struct mapping *m) { return m->shared && m->dev == file.map.dev && m->ino == file.map.ino; }
-
-static bool write_all(uintptr_t from, uintptr_t to)
+/* copy copies whole pages. Beside a region there may be what sanitizers let nobody read. */
+__attribute__((no_sanitize_address, no_sanitize_thread)) static void copy(void *to, const void *from, size_t len)
 {
-	while (from < to) {
-		ssize_t n = pwrite(file.fd, (void *)from, to - from, (off_t)from);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		from += (size_t)n;
-	}
-	return true;
-}
+	const volatile uint64_t *f = from; /* or else the compiler would call memcpy, which they watch */
+	uint64_t *t = to;
 
-static bool read_all(char *to, size_t len, uint64_t offset)
-{
-	while (len) {
-		ssize_t n = pread(file.fd, to, len, (off_t)offset);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		to += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return true;
+	for (size_t i = 0; i < len / sizeof(*t); i++)
+		t[i] = f[i];
 }
 
 /* fill_gap maps the file where the kernel has failed to replace a mapping, if it has removed that one already. The
  * program cannot go on without its memory. */
-static void fill_gap(void *at, size_t len, int prot, uint64_t offset)
+static void fill_gap(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
-	void *p = mmap(at, len, prot, MAP_SHARED | MAP_FIXED_NOREPLACE, file.fd, (off_t)offset);
+	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
-	if (p == at || (p == MAP_FAILED && errno == EEXIST))
+	if (p == MAP_FAILED && errno == EEXIST)
+		return;
+	if (p == at && window_place(w, offset, len, prot, at))
 		return;
 	fprintf(stderr, "goroce: memory at %p is lost (%s)\n", at, strerror(errno));
 	abort();
 }
 
 /* move_in moves pages to the file. Nothing is lost if it fails: the file has a copy before a page is replaced. */
-static bool move_in(const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
+static bool move_in(const struct moved *r, const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
 {
-	void *at = (void *)from;
+	uint64_t offset = from - r->in->from;
+	size_t len = to - from;
+	void *at = (void *)from, *p = window_map(r->in, offset, len, PROT_READ | PROT_WRITE);
 
-	if (!write_all(from, to))
+	if (!p)
 		return false;
-	if (mmap(at, to - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, (off_t)from) != MAP_FAILED)
+	if (madvise(p, len, MADV_POPULATE_WRITE) && errno != EINVAL) { /* there is no memory; EINVAL: before Linux 5.14 */
+		munmap(p, len);
+		return false;
+	}
+	copy(p, at, len);
+	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
 		return true;
-	fill_gap(at, to - from, PROT_READ | PROT_WRITE, from);
+	munmap(p, len);
+	fill_gap(r->in, at, len, PROT_READ | PROT_WRITE, offset);
 	return false;
 }
 
@@ -153,91 +123,123 @@ static int prot_of(const struct mapping *m)
 }
 
 /* copy_private copies a piece of the file to private memory: NULL if that fails. */
-static void *copy_private(uint64_t offset, size_t len, int prot)
+static void *copy_private(const struct window *w, uint64_t offset, size_t len, int prot)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p, *from = window_map(w, offset, len, PROT_READ);
 
+	if (!from)
+		return NULL;
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p != MAP_FAILED)
+		copy(p, from, len);
+	munmap(from, len);
 	if (p == MAP_FAILED)
 		return NULL;
-	if (read_all(p, len, offset) && !mprotect(p, len, prot))
+	if (!mprotect(p, len, prot))
 		return p;
 	munmap(p, len);
 	return NULL;
 }
 
 /* put_back replaces a mapping of a piece of the file with private memory of the same contents. */
-static bool put_back(void *at, size_t len, int prot, uint64_t offset)
+static bool put_back(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
-	void *copy = copy_private(offset, len, prot);
+	void *private = copy_private(w, offset, len, prot);
 
-	if (!copy)
+	if (!private)
 		return false;
-	if (mremap(copy, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+	if (mremap(private, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
 		return true;
-	munmap(copy, len);
-	fill_gap(at, len, prot, offset);
+	munmap(private, len);
+	fill_gap(w, at, len, prot, offset);
 	return false;
 }
 
-/* each calls f for what is mapped of a range of the file, wherever that is: programs may move memory (mremap). */
-static bool each(uint64_t from, uint64_t to, bool (*f)(void *at, size_t len, int prot, uint64_t offset))
+/* each calls f for what is mapped of a range of a file, wherever that is: programs may move memory (mremap). */
+static bool each(const struct window *w, uint64_t from, uint64_t to,
+		 bool (*f)(const struct window *w, void *at, size_t len, int prot, uint64_t offset))
 {
 	struct mapping m = {.end = 0};
 	struct maps maps;
 	bool ok = true;
 
-	if (!file_same(&file) || !maps_open(&maps))
+	if (!maps_open(&maps))
 		return false;
 	while (maps_next(&maps, m.end, &m)) {
 		uint64_t end = m.offset + (m.end - m.start), first = m.offset > from ? m.offset : from;
 		uint64_t last = end < to ? end : to;
-		if (in_file(&m) && first < last)
-			ok &= f((void *)(m.start + (first - m.offset)), last - first, prot_of(&m), first);
+		if (in_file(w, &m) && first < last && m.start != (uintptr_t)w->anchor)
+			ok &= f(w, (void *)(m.start + (first - m.offset)), last - first, prot_of(&m), first);
 	}
 	maps_close(&maps);
 	return ok;
 }
 
-/* uncovered finds the first pages from *from on, before end, that no record has. */
-static bool uncovered(uintptr_t *from, uintptr_t end, uintptr_t *to)
+/* uncovered finds the first pages from *from on, before end, that no record of a window has. */
+static bool uncovered(const struct window *w, uintptr_t *from, uintptr_t end, uintptr_t *to)
 {
 	for (struct moved *m = records; m;) {
-		bool inside = m->from <= *from && *from < m->to;
+		bool inside = m->in == w && m->from <= *from && *from < m->to;
 		if (inside)
 			*from = m->to;
 		m = inside ? records : m->next;
 	}
 	*to = end;
 	for (struct moved *m = records; m; m = m->next) {
-		if (m->from > *from && m->from < *to)
+		if (m->in == w && m->from > *from && m->from < *to)
 			*to = m->from;
 	}
 	return *from < end;
 }
 
-/* forget ends a record. Pages that no other record covers become private memory again, and their place in the file is
- * freed. If a page cannot be put back, it stays in the file, and the record stays, too. */
-static void forget(struct moved *m)
+static void drop_window(struct window *w)
+{
+	struct window **p = &windows;
+
+	while (*p != w)
+		p = &(*p)->next;
+	*p = w->next;
+	window_end(w);
+}
+
+static void add_record(struct moved *m)
+{
+	m->next = records;
+	records = m;
+	m->in->moved += m->to - m->from;
+}
+
+static void remove_record(struct moved *m)
 {
 	struct moved **p = &records;
-	uintptr_t from = m->from, to;
-	bool ok = true;
 
 	while (*p != m)
 		p = &(*p)->next;
 	*p = m->next;
-	for (; uncovered(&from, m->to, &to); from = to) {
-		bool back = each(from, to, put_back);
-		if (back)
-			fallocate(file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
-		ok &= back;
+	if (m->in)
+		m->in->moved -= m->to - m->from;
+}
+
+/* forget ends a record. Pages that no other record covers become private memory again. If a page cannot be put back, it
+ * stays in the file, and the record stays, too. */
+static void forget(struct moved *m)
+{
+	struct window *w = m->in;
+	uintptr_t from = m->from, to;
+	bool ok = true;
+
+	remove_record(m);
+	while (w && uncovered(w, &from, m->to, &to)) {
+		ok &= each(w, from - w->from, to - w->from, put_back);
+		from = to;
 	}
-	if (ok) {
-		free(m);
+	if (!ok) {
+		add_record(m);
 		return;
 	}
-	m->next = records;
-	records = m;
+	if (w && !w->moved)
+		drop_window(w);
+	free(m);
 }
 
 /* on_own_stack reports whether pages are of the stack of the thread that asks. */
@@ -266,13 +268,14 @@ static bool movable(const struct mapping *m)
 }
 
 /* there reports whether a page is in its place in the file. */
-static bool there(const struct mapping *m)
+static bool there(const struct window *w, const struct mapping *m)
 {
-	return in_file(m) && m->offset == m->start && m->readable && m->writable;
+	return in_file(w, m) && m->offset == m->start - w->from && m->readable && m->writable;
 }
 
-/* walk calls f for the pages of [from, to) that are not in their place in the file, until f returns false. */
-static bool walk(uintptr_t from, uintptr_t to, bool (*f)(const struct mapping *m, uintptr_t from, uintptr_t to))
+/* walk calls f for the pages of a record that are not in their place in the file, until f returns false. */
+static bool walk(const struct moved *r,
+		 bool (*f)(const struct moved *r, const struct mapping *m, uintptr_t from, uintptr_t to))
 {
 	struct mapping m;
 	struct maps maps;
@@ -280,37 +283,74 @@ static bool walk(uintptr_t from, uintptr_t to, bool (*f)(const struct mapping *m
 
 	if (!ok)
 		return false;
-	for (uintptr_t end; ok && from < to; from = end) {
+	for (uintptr_t end, from = r->from; ok && from < r->to; from = end) {
 		ok = maps_find(&maps, from, &m);
-		end = m.end < to ? m.end : to;
-		if (ok && !there(&m))
-			ok = f(&m, from, end);
+		end = m.end < r->to ? m.end : r->to;
+		if (ok && !there(r->in, &m))
+			ok = f(r, &m, from, end);
 	}
 	maps_close(&maps);
 	return ok;
 }
 
-static bool never(const struct mapping *m __attribute__((unused)), uintptr_t from __attribute__((unused)),
-		  uintptr_t to __attribute__((unused)))
+static bool never(const struct moved *r __attribute__((unused)), const struct mapping *m __attribute__((unused)),
+		  uintptr_t from __attribute__((unused)), uintptr_t to __attribute__((unused)))
 {
 	return false;
 }
 
 /* can_move also looks whether the place in the file is free. It is not if there is a region whose memory the program
  * has unmapped. */
-static bool can_move(const struct mapping *m, uintptr_t from, uintptr_t to)
+static bool can_move(const struct moved *r, const struct mapping *m, uintptr_t from, uintptr_t to)
 {
 	uintptr_t at = from, end;
 
-	return movable(m) && uncovered(&at, to, &end) && at == from && end == to;
+	return movable(m) && uncovered(r->in, &at, to, &end) && at == from && end == to;
+}
+
+/* overlaps finds the window of a record that has pages of [from, to). */
+static struct window *overlaps(uintptr_t from, uintptr_t to)
+{
+	struct moved *m = records;
+
+	while (m && !(m->in && m->from < to && from < m->to))
+		m = m->next;
+	return m ? m->in : NULL;
+}
+
+/* find_window returns the window for a record: the one that has pages of it already, or one that has room for it. A
+ * window that is worn gets nothing new, so that it ends at last. */
+static struct window *find_window(const struct moved *m, bool worth)
+{
+	struct window *w = overlaps(m->from, m->to);
+
+	if (w || !worth)
+		return w && window_has(w, m->from, m->to) ? w : NULL;
+	for (w = windows; w; w = w->next) {
+		if (window_has(w, m->from, m->to) && !window_worn(w))
+			return w;
+	}
+	w = window_make(m->from, m->to);
+	if (w) {
+		w->next = windows;
+		windows = w;
+	}
+	return w;
 }
 
 /* begin reports whether a record's pages may be moved. A short region gets a record only if all is in the file. */
-static bool begin(const struct moved *m, bool worth)
+static bool begin(struct moved *m, bool worth)
 {
-	if (!worth)
-		return file.fd >= 0 && walk(m->from, m->to, never);
-	return !on_own_stack(m->from, m->to) && make_file() && walk(m->from, m->to, can_move);
+	if (worth && on_own_stack(m->from, m->to))
+		return false;
+	m->in = find_window(m, worth);
+	if (!m->in)
+		return false;
+	if (walk(m, worth ? can_move : never))
+		return true;
+	if (!m->in->moved) /* it was made for this record */
+		drop_window(m->in);
+	return false;
 }
 
 /* remap_begin moves the pages of memory to the file. It returns a record of that, or NULL: the memory stays as it was. */
@@ -326,9 +366,8 @@ struct moved *remap_begin(void *addr, size_t length)
 	m->to = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
 	pthread_mutex_lock(&lock);
 	if (begin(m, length >= WORTH_MOVING)) {
-		m->next = records;
-		records = m;
-		if (!walk(m->from, m->to, move_in)) {
+		add_record(m);
+		if (!walk(m, move_in)) {
 			forget(m);
 			m = NULL;
 		}
@@ -355,13 +394,13 @@ void remap_end(struct moved *m)
 }
 
 /* take keeps what a child will have in place of a piece of the file. */
-static bool take(void *at, size_t len, int prot, uint64_t offset)
+static bool take(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
 	struct snapshot *s = malloc(sizeof(*s));
 
 	if (!s)
 		return false;
-	*s = (struct snapshot){snapshots, at, copy_private(offset, len, prot), len};
+	*s = (struct snapshot){snapshots, at, copy_private(w, offset, len, prot), len};
 	if (!s->copy) {
 		free(s);
 		return false;
@@ -372,8 +411,12 @@ static bool take(void *at, size_t len, int prot, uint64_t offset)
 
 static void before(void)
 {
+	bool ok = true;
+
 	pthread_mutex_lock(&lock);
-	if (records && !each(0, (uint64_t)all_addresses, take) && !quiet())
+	for (struct window *w = windows; w; w = w->next)
+		ok &= each(w, 0, WINDOW, take);
+	if (!ok && !quiet())
 		fprintf(stderr, "goroce: fork: registered memory cannot be copied: the child shares it with its parent\n");
 }
 
@@ -399,15 +442,18 @@ static void place(struct snapshot *s)
 		unmap(s);
 }
 
-/* in_child gives the child its copies. It has no part in the file any more, and moves memory of its own to another. */
+/* in_child gives the child its copies. It has no part in the files any more, and moves memory of its own to others. */
 static void in_child(void)
 {
+	struct window *w;
+
 	drop_snapshots(place);
-	if (file.fd >= 0 && file_same(&file))
-		close(file.fd);
-	file = (struct mapped_file){.fd = -1};
 	for (struct moved *m = records; m; m = m->next)
-		m->from = m->to = 0;
+		m->in = NULL;
+	while ((w = windows)) {
+		windows = w->next;
+		window_end(w);
+	}
 	pthread_mutex_unlock(&lock);
 }
 

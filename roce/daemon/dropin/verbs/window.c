@@ -1,0 +1,114 @@
+/*
+ * Windows: files to which memory of the process is moved (remap.c). A window has a place in its file for each page of a
+ * range of addresses. Only pages that are moved take memory.
+ *
+ * Once the daemon has the file, nobody can write to it by its descriptor, map it for writing, or free pages of it
+ * (docs/abi.md, "Shared memory"). But a mapping that is there can be mapped once more, and farther (mremap of size 0).
+ * So a window has one, the anchor, of its first page, for as long as it lives. A page that was put back keeps its place
+ * and its memory there until it is moved again, or the window ends.
+ */
+#include "lib.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* open_file makes a window's file, and maps its first page. */
+static bool open_file(struct window *w)
+{
+	struct rlimit limit;
+	struct stat st;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < WINDOW)
+		return false; /* to make it longer would raise SIGXFSZ */
+	w->file.fd = memfd_create("goroce-mr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (w->file.fd < 0)
+		return false;
+	if (ftruncate(w->file.fd, (off_t)WINDOW) || fcntl(w->file.fd, F_ADD_SEALS, F_SEAL_SHRINK) ||
+			fstat(w->file.fd, &st)) {
+		close(w->file.fd);
+		return false;
+	}
+	w->file.map.dev = st.st_dev;
+	w->file.map.ino = st.st_ino;
+	w->anchor = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_SHARED, w->file.fd, 0);
+	if (w->anchor == MAP_FAILED) {
+		close(w->file.fd);
+		return false;
+	}
+	return true;
+}
+
+/* window_make makes a window with [from, to) about in its middle: NULL if it cannot. */
+struct window *window_make(uintptr_t from, uintptr_t to)
+{
+	struct window *w;
+
+	if (to - from > WINDOW || !(w = calloc(1, sizeof(*w))))
+		return NULL;
+	if (to > WINDOW)
+		w->from = to - WINDOW;
+	if (from > WINDOW / 2 && from - WINDOW / 2 > w->from)
+		w->from = from - WINDOW / 2;
+	if (open_file(w))
+		return w;
+	free(w);
+	return NULL;
+}
+
+/* window_end frees a window that nobody uses. */
+void window_end(struct window *w)
+{
+	munmap(w->anchor, (size_t)sysconf(_SC_PAGESIZE));
+	if (file_same(&w->file)) /* programs may close all descriptors */
+		close(w->file.fd);
+	free(w);
+}
+
+bool window_has(const struct window *w, uintptr_t from, uintptr_t to)
+{
+	return w->from <= from && to <= w->from + WINDOW;
+}
+
+/* window_worn reports whether much of the file's memory is of pages that were put back. */
+bool window_worn(const struct window *w)
+{
+	const uint64_t slack = 64 << 20;
+	struct stat st;
+
+	return file_same(&w->file) && !fstat(w->file.fd, &st) && (uint64_t)st.st_blocks * 512 > 2 * w->moved + slack;
+}
+
+/* window_map maps a piece of the file at any address: NULL if it cannot. */
+void *window_map(const struct window *w, uint64_t offset, size_t len, int prot)
+{
+	char *p = mremap(w->anchor, 0, offset + len, MREMAP_MAYMOVE);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (offset && munmap(p, offset)) {
+		munmap(p, offset + len);
+		return NULL;
+	}
+	if (!mprotect(p + offset, len, prot))
+		return p + offset;
+	munmap(p + offset, len);
+	return NULL;
+}
+
+/* window_place maps a piece of the file at an address, in place of what is mapped there. The kernel may have removed
+ * that although it fails. */
+bool window_place(const struct window *w, uint64_t offset, size_t len, int prot, void *at)
+{
+	void *p = window_map(w, offset, len, prot);
+
+	if (!p)
+		return false;
+	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+		return true;
+	munmap(p, len);
+	return false;
+}
