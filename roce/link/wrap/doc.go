@@ -1,7 +1,7 @@
 // Package wrap has Links that wrap other Links. They work with every driver. This is their order, from the engine down:
 //
 //	Fault    what happens to frames in a bad network (FaultConfig), from a seed
-//	Rules    the same to frames that rules select (Rules.Above)
+//	Rules    drops, delays and duplicates the frames that rules select (Rules.Above)
 //	Seal     fills in the ICRCs
 //	Rules    flips bits in sealed frames that rules select (Rules.Below)
 //	Corrupt  flips bits in sealed frames
@@ -15,6 +15,9 @@
 // changes the IPv4 identifications that the ICRC covers; captures show what was really sent, and packets to this host
 // like all others. Fault or Network is enough: a FaultConfig is the same network for both, but that Fault does not
 // damage frames.
+//
+// All faults come from rules. A Faulter is the Link on which some of them apply. Rules is a table of rules that is
+// changed while links run; a FaultConfig is written as rules that stay: what happens by chance, and the path below.
 //
 // A device of several shards has a stack for each of its links. The stacks share nothing but the capture file
 // (Capturer.Beside), the Tap and the Rules. Callbacks may be called from several goroutines.

@@ -1,8 +1,7 @@
 package wrap
 
 import (
-	"slices"
-	"sync/atomic"
+	"cmp"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -70,29 +69,63 @@ type Burst struct {
 }
 
 // Perfect reports whether c has no fault.
-func (c *FaultConfig) Perfect() bool {
-	for _, p := range c.chances() {
-		if p.p > 0 {
-			return false
+func (c *FaultConfig) Perfect() bool { return len(c.chances(0)) == 0 && len(c.path(0)) == 0 }
+
+// chances are the rules for what happens by chance to frames of one direction. The first rule that affects a frame
+// excludes the others, so each has the probability of its fault among the frames that the rules before it leave.
+func (c *FaultConfig) chances(direction int) []*rule {
+	loss := 0.0
+	if c.Burst.Begin > 0 {
+		loss = cmp.Or(c.Burst.Loss, 1)
+	}
+	list := []Rule{
+		{Action: ActDrop, Probability: loss, burst: c.Burst},
+		{Action: ActDrop, Probability: c.Drop},
+		{Action: ActDuplicate, Probability: c.Duplicate},
+		{Action: actReorder, Probability: c.Reorder, Delay: c.MaxDelay},
+		{Action: ActDelay, Probability: c.Delay, Delay: 1, jitter: c.MaxDelay - 1},
+		{Action: ActDelay, Probability: c.Late, Delay: c.LateBy},
+		{Action: actBadChecksum, Probability: c.BadChecksum},
+		{Action: actMark, Probability: c.MarkCE},
+		{Action: ActCorrupt, Probability: c.Corrupt},
+		{Action: actTruncate, Probability: c.Truncate},
+	}
+	left := 1.0
+	for i := range list[1:] { // loss in bursts comes on top
+		r := &list[1+i]
+		p := r.Probability
+		r.Probability, left = p/left, left-p
+	}
+	return c.seeded(list, 2*direction)
+}
+
+// path are the rules for what happens to all frames of one direction, after those of chances.
+func (c *FaultConfig) path(direction int) []*rule {
+	var list []Rule
+	if c.BlackHole > 0 {
+		list = append(list, Rule{Action: ActDrop, Probability: 1, larger: c.BlackHole})
+	}
+	if c.Latency > 0 || c.Jitter > 0 || c.Rate > 0 {
+		r := Rule{Action: ActDelay, Probability: 1, Delay: c.Latency, jitter: c.Jitter}
+		if c.Rate > 0 {
+			r.queue = &queue{rate: c.Rate, buffer: c.Buffer}
+		}
+		list = append(list, r)
+	}
+	return c.seeded(list, 2*direction+1)
+}
+
+// seeded returns the rules of list that can affect a frame. Each has a seed of its own, which depends on its place in
+// list and on stream.
+func (c *FaultConfig) seeded(list []Rule, stream int) []*rule {
+	rules := []*rule{}
+	for i, r := range list {
+		if r.Probability > 0 {
+			r.Seed = mix(mix(c.Seed) + uint64(stream<<8+i))
+			rules = append(rules, newRule(r))
 		}
 	}
-	return c.Burst.Begin == 0 && !c.hasPath()
-}
-
-// chance is the probability of a fault.
-type chance struct {
-	p float64
-	fault
-}
-
-// chances are the faults that exclude each other. The order is part of what a seed means.
-func (c *FaultConfig) chances() []chance {
-	return []chance{{c.Drop, drop}, {c.Duplicate, duplicate}, {c.Reorder, reorder}, {c.Delay, delay}, {c.Late, late},
-		{c.BadChecksum, badChecksum}, {c.MarkCE, markCE}, {c.Corrupt, corrupted}, {c.Truncate, truncate}}
-}
-
-func (c *FaultConfig) hasPath() bool {
-	return c.Latency > 0 || c.Jitter > 0 || c.Rate > 0 || c.BlackHole > 0
+	return rules
 }
 
 // FaultCounts counts frames by what happened to them. Passed are those that suffered no fault
@@ -100,16 +133,6 @@ func (c *FaultConfig) hasPath() bool {
 type FaultCounts struct {
 	Passed, Dropped, Duplicated, Reordered, Delayed uint64
 	BadChecksums, Marked, Corrupted, Truncated      uint64
-}
-
-// Faulter is a Link with faults; see [Fault] and [Network].
-type Faulter struct {
-	link.Link
-	onSend, onRecv bool
-	send, recv     injector
-	in             []link.Run // what the Link below received
-	now            ib.Instant // latest
-	path           *Faulter   // the Link below if that is the path of the same network; or nil
 }
 
 // Fault returns a Link that does to frames what a bad network does, except Corrupt and
@@ -121,150 +144,32 @@ func Fault(l link.Link, c FaultConfig) *Faulter {
 	return Network(l, c)
 }
 
+// Corrupt returns a Link that flips one bit in each frame sent with probability
+// c.Corrupt, determined by c.Seed; it does nothing else of c. It belongs below Seal: a
+// receiver must notice and drop every damaged frame. Unlike Network it does not split
+// runs, so it suits every link.
+func Corrupt(l link.Link, c FaultConfig) *Faulter {
+	return Network(l, FaultConfig{Seed: c.Seed, Corrupt: c.Corrupt})
+}
+
 // Network is Fault with Corrupt and Truncate. It belongs below Seal. l must not number
 // the frames of a run by their place (link.IDIndex), unless its faults are OnRecv.
 func Network(l link.Link, c FaultConfig) *Faulter {
-	if c.MaxDelay <= 0 {
-		c.MaxDelay = DefaultMaxDelay
-	}
-	if c.Buffer <= 0 {
-		c.Buffer = DefaultBuffer
-	}
-	if !c.hasPath() {
-		return newFaulter(l, c)
-	}
-	path := newFaulter(l, c)
-	path.send.takePath(2)
-	path.recv.takePath(3)
-	f := newFaulter(path, c)
-	f.path = path
-	return f
-}
-
-func newFaulter(l link.Link, c FaultConfig) *Faulter {
-	f := &Faulter{Link: l, onSend: c.OnSend || !c.OnRecv, onRecv: c.OnRecv}
-	// Separate random streams, so that received frames have no influence on what happens to sent ones.
-	f.send.init(c, 0)
-	f.recv.init(c, 1)
-	f.send.numbered = l.Caps().ID == link.IDFree
-	return f
-}
-
-// Counts returns the counters. Any goroutine may call it.
-func (f *Faulter) Counts() FaultCounts {
-	var c FaultCounts
-	f.send.addTo(&c)
-	f.recv.addTo(&c)
-	if f.path != nil {
-		c.Dropped += f.path.send.dropped.Load() + f.path.recv.dropped.Load()
-	}
-	return c
-}
-
-// Send takes all runs. It takes none while frames wait that the Link below could not take earlier.
-func (f *Faulter) Send(now ib.Instant, out []link.Run) (int, error) {
-	f.now = now
-	if !f.onSend {
-		return f.Link.Send(now, out)
-	}
-	if err := f.release(now); err != nil || len(f.send.out) > 0 {
-		return 0, err
-	}
-	for i := range out {
-		f.send.pass(now, &out[i])
-	}
-	if err := f.flush(now); err != nil {
-		return 0, err
-	}
-	return len(out), nil
-}
-
-// release sends the held frames that are due.
-func (f *Faulter) release(now ib.Instant) error {
-	f.send.release(now)
-	if len(f.send.out) == 0 {
-		return nil
-	}
-	return f.flush(now)
-}
-
-// flush sends the output of the send side. It copies what the Link below does not take, because the caller reuses its
-// buffers.
-func (f *Faulter) flush(now ib.Instant) error {
-	n, err := f.Link.Send(now, f.send.out)
-	f.send.keep(n)
-	return err
-}
-
-// Recv also sends delayed frames that are due.
-func (f *Faulter) Recv(now ib.Instant, in []link.Run) (int, error) {
-	f.now = now
-	if err := f.release(now); err != nil {
-		return 0, err
-	}
-	if !f.onRecv {
-		return f.Link.Recv(now, in)
-	}
-	if len(f.recv.out) == 0 {
-		if err := f.receive(now, len(in)); err != nil {
-			return 0, err
+	c.MaxDelay, c.Buffer = cmp.Or(c.MaxDelay, DefaultMaxDelay), cmp.Or(c.Buffer, DefaultBuffer)
+	t := new(Rules)
+	for direction, on := range [...]bool{outgoing: c.OnSend || !c.OnRecv, incoming: c.OnRecv} {
+		if on {
+			chances, path := c.chances(direction), c.path(direction)
+			t.upper[direction].Store(&chances) // even if it is empty: the frames are to be counted
+			show(&t.lower[direction], path)
 		}
 	}
-	n := copy(in, f.recv.out)
-	f.recv.out = slices.Delete(f.recv.out, 0, n)
-	return n, nil
-}
-
-// receive receives from the Link below. It invalidates everything that it has returned earlier.
-func (f *Faulter) receive(now ib.Instant, most int) error {
-	f.recv.keep(0)
-	if len(f.in) < most {
-		f.in = make([]link.Run, most)
+	path := newFaulter(l, t, &t.lower)
+	path.most, path.beyond = maxOnPath, ActDrop
+	f := newFaulter(path, t, &t.upper)
+	path.counts[ActDrop] = f.counts[ActDrop]
+	for _, f := range []*Faulter{path, f} {
+		f.onDrop, f.onBadChecksum = c.OnDrop, c.OnBadChecksum
 	}
-	n, err := f.Link.Recv(now, f.in[:most])
-	f.recv.release(now)
-	for i := range f.in[:n] {
-		f.recv.pass(now, &f.in[i])
-	}
-	return err
-}
-
-// Keep gives away received runs, those that Recv will return later as well.
-func (f *Faulter) Keep() {
-	f.recv.lent = nil // never used again
-	f.Link.Keep()
-}
-
-// Deadline returns when the next held frame is due.
-func (f *Faulter) Deadline() ib.Instant {
-	if len(f.recv.out) > 0 {
-		return f.now
-	}
-	return min(f.Link.Deadline(), f.send.due(), f.recv.due())
-}
-
-// Wait returns at once if received frames are left.
-func (f *Faulter) Wait(d time.Duration, writable bool) error {
-	if len(f.recv.out) > 0 {
-		d = 0
-	}
-	return f.Link.Wait(d, writable || len(f.send.out) > 0)
-}
-
-// tally is FaultCounts for the goroutine that counts and those that read.
-type tally struct {
-	passed, dropped, duplicated, reordered, delayed  atomic.Uint64
-	badChecksums, marked, corruptedFrames, truncated atomic.Uint64
-}
-
-func (t *tally) addTo(c *FaultCounts) {
-	c.Passed += t.passed.Load()
-	c.Dropped += t.dropped.Load()
-	c.Duplicated += t.duplicated.Load()
-	c.Reordered += t.reordered.Load()
-	c.Delayed += t.delayed.Load()
-	c.BadChecksums += t.badChecksums.Load()
-	c.Marked += t.marked.Load()
-	c.Corrupted += t.corruptedFrames.Load()
-	c.Truncated += t.truncated.Load()
+	return f
 }

@@ -2,9 +2,8 @@ package wrap
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
-	"time"
+	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
@@ -18,44 +17,14 @@ const maxHeld = 4096
 // maxOnPath bounds the frames that are on their way in one injector; those beyond are lost.
 const maxOnPath = 1 << 14
 
-// fault is what happens to a frame.
-type fault uint8
-
-const (
-	intact fault = iota
-	drop
-	badChecksum // the frame is lost, or passed to FaultConfig.OnBadChecksum
-	duplicate   // from here on the frame goes on now
-	markCE
-	corrupted
-	truncate
-	reorder // from here on it waits
-	delay
-	late // a delay of FaultConfig.LateBy
-)
-
-// waits reports whether the frame goes on later.
-func (f fault) waits() bool { return f >= reorder }
-
-// goesOn reports whether the frame goes on now.
-func (f fault) goesOn() bool { return f == intact || f >= duplicate && f < reorder }
-
-// injector applies faults to the frames of one direction.
+// injector does to the frames of one direction what rules say.
 type injector struct {
-	cfg FaultConfig
-	rng *rand.Rand
-	tally
+	f         *Faulter
+	direction int
+	rules     *atomic.Pointer[[]*rule] // nil for none
+	numbered  bool                     // the frames of a run have identifications that count on from the first's
 
-	// decide decides over frame i of r; with delay, for how long.
-	decide func(now ib.Instant, r *link.Run, i int) (fault, time.Duration)
-
-	chances  []chance
-	inBurst  bool
-	clear    ib.Instant // when the path can take the next frame
-	most     int        // how many frames may be held
-	beyond   fault      // the fault of a frame that would have to wait while most frames are held
-	numbered bool       // the frames of a run have identifications that count on from the first's
-
+	run  link.Run   // the one that pass is at
 	out  []link.Run // runs to pass on, in order
 	lent [][]byte   // buffers of the injector that out refers to
 	free [][]byte   // buffers of the injector that are not in use
@@ -71,129 +40,118 @@ type heldFrame struct {
 	behind bool // waits for the next frame between the same hosts, until due at the latest
 }
 
-func (l *injector) init(c FaultConfig, stream uint64) {
-	l.cfg = c
-	l.rng = rand.New(rand.NewPCG(c.Seed, stream))
-	l.decide = l.roll
-	l.chances = c.chances()
-	l.most, l.beyond = maxHeld, intact
-}
+// idle reports whether no frame waits.
+func (l *injector) idle() bool { return len(l.out) == 0 && len(l.held) == 0 }
 
-// roll decides over one frame by chance. It takes one random number, another for a
-// delay, and, where there are bursts, up to two before.
-func (l *injector) roll(ib.Instant, *link.Run, int) (fault, time.Duration) {
-	if l.burst() {
-		return drop, 0
-	}
-	u := l.rng.Float64()
-	for _, c := range l.chances {
-		switch {
-		case u >= c.p:
-			u -= c.p
-		case c.fault == delay:
-			return delay, 1 + time.Duration(l.rng.Int64N(int64(l.cfg.MaxDelay)))
-		case c.fault == late:
-			return delay, l.cfg.LateBy
-		default:
-			return c.fault, 0
-		}
-	}
-	return intact, 0
-}
+// off reports whether frames pass as they are.
+func (l *injector) off() bool { return l.rules.Load() == nil && l.idle() }
 
-// burst reports whether a burst takes the next frame.
-func (l *injector) burst() bool {
-	b := &l.cfg.Burst
-	if b.Begin <= 0 {
-		return false
+// decide returns what happens to frame i of r: the effect of the first rule that affects it.
+func (l *injector) decide(now ib.Instant, r *link.Run, i int) effect {
+	list := l.rules.Load()
+	if list == nil {
+		return effect{}
 	}
-	turn := b.Begin
-	if l.inBurst {
-		turn = b.End
-	}
-	if l.rng.Float64() < turn {
-		l.inBurst = !l.inBurst
-	}
-	return l.inBurst && (b.Loss == 0 || l.rng.Float64() < b.Loss)
-}
-
-// pass decides over each frame of r and appends to out what goes on now.
-func (l *injector) pass(now ib.Instant, r *link.Run) {
-	first := 0 // of the frames that stay together
-	n := r.Frames()
-	for i := range n {
-		f, wait := l.decide(now, r, i)
-		if f.waits() && len(l.held) >= l.most {
-			f = l.beyond
-		}
-		overtakes := l.behind > 0 && f.goesOn()
-		if f == intact && !overtakes {
+	frame := r.Frame(i)
+	for _, rule := range *list {
+		if rule.spent() || !rule.holds(l.direction, r, frame) {
 			continue
 		}
-		if f == intact || f == duplicate {
-			l.passOn(r, first, i+1)
-		} else {
-			l.passOn(r, first, i)
+		random, ok := rule.draw()
+		if !ok {
+			continue
 		}
+		if rule.spent() {
+			l.f.rules.republish()
+		}
+		e := rule.effect(now, r, frame, random)
+		if e.waits() && len(l.held) >= l.f.most {
+			return effect{Action: l.f.beyond}
+		}
+		return e
+	}
+	return effect{}
+}
+
+// pass decides over each frame of run and appends to out what goes on now.
+func (l *injector) pass(now ib.Instant, run *link.Run) {
+	l.run = *run
+	r := &l.run
+	first := 0 // of the frames that stay together
+	passed, copied := uint64(0), false
+	n := r.Frames()
+	for i := range n {
+		e := l.decide(now, r, i)
+		if e.Action == actPass {
+			passed++
+		} else {
+			l.f.counts[e.Action].Add(1)
+		}
+		if e.Action == ActCorrupt {
+			if !copied { // a sender may send its run again, and one that was received may have other readers
+				*r, copied = l.own(*r), true
+				l.lent = append(l.lent, r.Buf)
+			}
+			flip(r.Frame(i), e.random)
+			e.Action = actPass
+		}
+		overtakes := l.behind > 0 && e.goesOn()
+		if e.Action == actPass && !overtakes {
+			continue
+		}
+		end := i
+		if e.Action == actPass || e.Action == ActDuplicate {
+			end++
+		}
+		l.passOn(r, first, end)
 		first = i + 1
-		l.apply(now, f, wait, r, i)
+		l.apply(now, e, r, i)
 		if overtakes {
 			l.releaseBehind(r)
 		}
 	}
 	l.passOn(r, first, n)
+	l.f.counts[actPass].Add(passed)
 }
 
 // apply does to frame i of r what is left to do once the frames before it, and
 // itself if it goes on unchanged, are in out.
-func (l *injector) apply(now ib.Instant, f fault, wait time.Duration, r *link.Run, i int) {
-	switch f {
-	case drop:
-		l.dropped.Add(1)
-		if l.cfg.OnDrop != nil {
-			l.cfg.OnDrop(now, r, r.Frame(i))
+func (l *injector) apply(now ib.Instant, e effect, r *link.Run, i int) {
+	alone := l.part(r, i, i+1)
+	switch e.Action {
+	case ActDrop:
+		if l.f.onDrop != nil {
+			l.f.onDrop(now, r, alone.Buf)
 		}
-	case badChecksum:
-		l.badChecksums.Add(1)
-		if l.cfg.OnBadChecksum != nil {
-			alone := l.part(r, i, i+1)
-			l.cfg.OnBadChecksum(now, &alone)
+	case actBadChecksum:
+		if l.f.onBadChecksum != nil {
+			bad := alone // the pointer makes it escape to the heap, which alone must not
+			l.f.onBadChecksum(now, &bad)
 		}
-	case duplicate:
-		l.duplicated.Add(1)
-		// A buffer of its own: Seal writes another ICRC where the identification differs.
-		l.emit(&heldFrame{run: l.own(l.part(r, i, i+1))})
-	case markCE, corrupted, truncate:
-		l.emit(&heldFrame{run: l.alter(f, l.own(l.part(r, i, i+1)))})
-	case reorder:
-		l.reordered.Add(1)
-		l.behind++
-		l.hold(l.part(r, i, i+1), now+ib.Instant(l.cfg.MaxDelay), true)
-	case delay:
-		l.delayed.Add(1)
-		l.hold(l.part(r, i, i+1), now+ib.Instant(wait), false)
+	case ActDuplicate:
+		l.emit(l.own(alone)) // a buffer of its own: Seal writes another ICRC where the identification differs
+	case actMark:
+		alone.TrafficClass |= 3 // RFC 3168, 5
+		l.emit(l.own(alone))
+	case actTruncate:
+		if words := (len(alone.Buf) - runs.MinFrame) / 4; words > 0 {
+			alone.Size = runs.MinFrame + 4*int(e.random%uint64(words))
+			alone.Buf = alone.Buf[:alone.Size]
+		}
+		l.emit(l.own(alone))
+	case ActDelay, actReorder:
+		l.hold(heldFrame{l.own(alone), now + ib.Instant(e.wait), e.Action == actReorder})
 	}
 }
 
-// alter changes a frame, which is the injector's own.
-func (l *injector) alter(f fault, r link.Run) link.Run {
-	switch f {
-	case markCE:
-		l.marked.Add(1)
-		r.TrafficClass |= 3 // RFC 3168, 5
-	case corrupted:
-		l.corruptedFrames.Add(1)
-		if len(r.Buf) > bthMasked {
-			flip(r.Buf, l.rng.Uint64())
-		}
-	case truncate:
-		l.truncated.Add(1)
-		if words := (len(r.Buf) - runs.MinFrame) / 4; words > 0 {
-			r.Buf = r.Buf[:runs.MinFrame+4*l.rng.IntN(words)]
-			r.Size = len(r.Buf)
-		}
+// flip flips one of the bits that the ICRC covers; random chooses it.
+func flip(frame []byte, random uint64) {
+	const masked = 4 // the byte of FECN, BECN and reserved bits, in which no receiver could detect a change
+	bit := int(random % uint64((len(frame)-1)*8))
+	if bit >= masked*8 {
+		bit += 8
 	}
-	return r
+	frame[bit/8] ^= 1 << (bit % 8)
 }
 
 // part returns frames [from, to) of r as a run.
@@ -214,47 +172,50 @@ func (l *injector) part(r *link.Run, from, to int) link.Run {
 
 func (l *injector) passOn(r *link.Run, from, to int) {
 	if from < to {
-		l.passed.Add(uint64(to - from))
 		l.out = append(l.out, l.part(r, from, to))
 	}
 }
 
-// hold keeps a copy of a frame until due.
-func (l *injector) hold(r link.Run, due ib.Instant, behind bool) {
-	r = l.own(r)
-	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h heldFrame,
-		t ib.Instant) int {
+// hold keeps a frame until it is due.
+func (l *injector) hold(h heldFrame) {
+	if h.behind {
+		l.behind++
+	}
+	at, _ := slices.BinarySearchFunc(l.held, h.due+1, func(h heldFrame, t ib.Instant) int {
 		return cmp.Compare(h.due, t)
 	})
-	l.held = slices.Insert(l.held, at, heldFrame{r, due, behind})
+	l.held = slices.Insert(l.held, at, h)
 }
 
 // releaseBehind passes on the frames that wait for a frame between the hosts of r.
 func (l *injector) releaseBehind(r *link.Run) {
-	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
-		if !h.behind || h.run.Src != r.Src || h.run.Dst != r.Dst {
-			return false
-		}
-		l.emit(&h)
-		return true
-	})
+	l.releaseIf(func(h heldFrame) bool { return h.behind && h.run.Src == r.Src && h.run.Dst == r.Dst })
 }
 
 // release passes on the frames that are due.
 func (l *injector) release(now ib.Instant) {
-	n := 0
-	for ; n < len(l.held) && l.held[n].due <= now; n++ {
-		l.emit(&l.held[n])
+	if l.due() <= now {
+		l.releaseIf(func(h heldFrame) bool { return h.due <= now })
 	}
-	l.held = slices.Delete(l.held, 0, n)
 }
 
-func (l *injector) emit(h *heldFrame) {
-	if h.behind {
-		l.behind--
-	}
-	l.out = append(l.out, h.run)
-	l.lent = append(l.lent, h.run.Buf)
+func (l *injector) releaseIf(ready func(heldFrame) bool) {
+	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
+		if !ready(h) {
+			return false
+		}
+		if h.behind {
+			l.behind--
+		}
+		l.emit(h.run)
+		return true
+	})
+}
+
+// emit passes on a run in a buffer of the injector.
+func (l *injector) emit(r link.Run) {
+	l.out = append(l.out, r)
+	l.lent = append(l.lent, r.Buf)
 }
 
 // due returns when the next held frame is due.
@@ -267,28 +228,22 @@ func (l *injector) due() ib.Instant {
 
 // own returns r with a copy of its frames in a buffer of the injector.
 func (l *injector) own(r link.Run) link.Run {
-	r.Buf = append(l.buffer(), r.Buf...)
-	return r
-}
-
-// buffer returns an empty buffer of the injector.
-func (l *injector) buffer() []byte {
+	var b []byte
 	if n := len(l.free); n > 0 {
-		b := l.free[n-1]
+		b = l.free[n-1][:0]
 		l.free = l.free[:n-1]
-		return b[:0]
 	}
-	return nil
+	r.Buf = append(b, r.Buf...)
+	return r
 }
 
 // keep removes the first n runs of out, which have been passed on. It copies the rest into buffers of the injector,
 // because the caller will reuse the original ones.
 func (l *injector) keep(n int) {
 	old := len(l.lent)
-	for i := range l.out[n:] {
-		r := &l.out[n+i]
-		r.Buf = append(l.buffer(), r.Buf...)
-		l.lent = append(l.lent, r.Buf)
+	for i := n; i < len(l.out); i++ {
+		l.out[i] = l.own(l.out[i])
+		l.lent = append(l.lent, l.out[i].Buf)
 	}
 	l.free = append(l.free, l.lent[:old]...)
 	l.lent = slices.Delete(l.lent, 0, old)

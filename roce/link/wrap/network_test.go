@@ -1,6 +1,7 @@
 package wrap_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -154,10 +155,13 @@ func TestBurst(t *testing.T) {
 	if length := float64(lost) / float64(bursts); bursts < 150 || bursts > 220 || length < 7 || length > 9 {
 		t.Errorf("%d bursts of %.1f frames, want about %d of 8", bursts, length, n/108)
 	}
-	some := wrap.Fault(newRecorder(), wrap.FaultConfig{Seed: 1, Burst: wrap.Burst{Begin: 1, Loss: 0.5}})
-	send(t, some, 0, newRun(0, 1000, 64, 0))
-	if c := some.Counts(); c.Dropped < 450 || c.Dropped > 550 {
-		t.Errorf("counts %+v in a burst without end that loses half", c)
+	// Five of seven frames are in bursts, and these lose a fifth.
+	some := wrap.Fault(newRecorder(), wrap.FaultConfig{Seed: 1, Burst: wrap.Burst{Begin: 0.5, End: 0.2, Loss: 0.2}})
+	for i := range uint32(n / 50) {
+		send(t, some, 0, newRun(i*50, 50, 64, 0))
+	}
+	if c := some.Counts(); math.Abs(float64(c.Dropped)/n-1./7) > 0.01 {
+		t.Errorf("counts %+v in bursts that lose a fifth, want %d dropped", c, n/7)
 	}
 }
 
@@ -268,26 +272,60 @@ func TestNetworkDamage(t *testing.T) {
 	})
 }
 
-// Same seed, same frames at the same times: the same fault, on a path as well.
-func TestNetworkDeterminism(t *testing.T) {
-	run := func(seed uint64) []link.Run {
+// Same seed, same frames at the same times: the same faults, on a path as well.
+func TestDeterminism(t *testing.T) {
+	run := func(seed uint64) ([]link.Run, wrap.FaultCounts) {
 		rec := newRecorder()
-		n := wrap.Network(rec, wrap.FaultConfig{Seed: seed, Drop: 0.05, Late: 0.05, LateBy: time.Millisecond,
-			Corrupt:  0.05,
-			Truncate: 0.05, Burst: wrap.Burst{Begin: 0.01, End: 0.2}, Latency: time.Millisecond,
-			Jitter: time.Millisecond,
-			Rate:   1e8, Buffer: 20 * time.Microsecond})
-		for i := range uint32(40) {
+		n := wrap.Network(rec, wrap.FaultConfig{Seed: seed, Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Delay: 0.05,
+			Late: 0.05, LateBy: time.Millisecond, BadChecksum: 0.05, MarkCE: 0.05, Corrupt: 0.05, Truncate: 0.05,
+			Burst: wrap.Burst{Begin: 0.01, End: 0.2}, Latency: time.Millisecond, Jitter: time.Millisecond,
+			Rate: 1e8, Buffer: 20 * time.Microsecond})
+		for i := range uint32(50) {
 			send(t, n, ib.Instant(i)*ms/10, newRun(20*i, 20, 64, 0))
 		}
 		drain(t, n, rec)
-		return rec.sent
+		return rec.sent, n.Counts()
 	}
-	if diff := cmp.Diff(run(42), run(42)); diff != "" {
-		t.Error("the same seed, another fault: ", diff)
+	a, ca := run(42)
+	b, cb := run(42)
+	c, _ := run(43)
+	if diff := cmp.Diff(a, b); diff != "" || ca != cb {
+		t.Error("the same seed gives different faults: ", diff)
 	}
-	if cmp.Equal(run(42), run(43)) {
-		t.Error("different seeds give the same fault")
+	if cmp.Equal(a, c) {
+		t.Error("different seeds give the same faults")
+	}
+	for what, n := range map[string]uint64{"dropped": ca.Dropped, "duplicated": ca.Duplicated, "reordered": ca.Reordered,
+		"delayed": ca.Delayed, "bad checksums": ca.BadChecksums, "marked": ca.Marked, "corrupted": ca.Corrupted,
+		"truncated": ca.Truncated} {
+		if n == 0 {
+			t.Errorf("no frames %s: counts %+v", what, ca)
+		}
+	}
+}
+
+// A probability is that of all frames, whatever other faults there are, and together they may be 1.
+func TestShares(t *testing.T) {
+	const n = 20_000
+	share := func(c wrap.FaultConfig) wrap.FaultCounts {
+		f := wrap.Network(newRecorder(), c)
+		for i := range uint32(n / 50) {
+			send(t, f, 0, newRun(i*50, 50, 64, 0))
+		}
+		return f.Counts()
+	}
+	c := share(wrap.FaultConfig{Seed: 1, Drop: 0.3, Duplicate: 0.2, MarkCE: 0.1, Corrupt: 0.2, Truncate: 0.2})
+	for what, s := range map[string]struct {
+		got  uint64
+		want float64
+	}{"dropped": {c.Dropped, 0.3}, "duplicated": {c.Duplicated, 0.2}, "marked": {c.Marked, 0.1},
+		"corrupted": {c.Corrupted, 0.2}, "truncated": {c.Truncated, 0.2}} {
+		if math.Abs(float64(s.got)/n-s.want) > 0.015 {
+			t.Errorf("%d of %d frames %s, want about %.0f %%", s.got, n, what, s.want*100)
+		}
+	}
+	if c.Passed != c.Duplicated || c.Dropped+c.Passed+c.Marked+c.Corrupted+c.Truncated != n {
+		t.Errorf("counts %+v, want one fault for each of %d frames", c, n)
 	}
 }
 

@@ -3,136 +3,18 @@ package wrap
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/wire"
 )
 
-// Limits of rules.
-const (
-	MaxRules     = 64 // in a table, including spent rules
-	MaxRuleDelay = 10 * time.Second
-)
-
-// Action is what a rule does to a frame.
-type Action string
-
-// Actions.
-const (
-	ActDrop      Action = "drop"      // the frame is lost
-	ActDelay     Action = "delay"     // the frame is passed on after Rule.Delay
-	ActDuplicate Action = "duplicate" // the frame is passed on twice
-	ActCorrupt   Action = "corrupt"   // one bit that the ICRC covers is flipped
-)
-
-// Direction says whether a rule applies to received or to sent frames; "" is both.
-type Direction string
-
-// Directions.
-const (
-	DirIn  Direction = "in"  // received
-	DirOut Direction = "out" // sent
-)
-
-// Class is a group of opcodes; "" is all. See Classes.
-type Class string
-
-// classes has the opcodes of each class.
-var classes = map[Class]func(wire.Opcode) bool{
-	"":              func(wire.Opcode) bool { return true },
-	"request":       wire.Opcode.IsRequest,
-	"response":      wire.Opcode.IsResponse,
-	"send":          wire.Opcode.IsSend,
-	"write":         wire.Opcode.IsWrite,
-	"read":          func(o wire.Opcode) bool { return o.IsRead() && o.IsRequest() },
-	"read-response": wire.Opcode.IsReadResp,
-	"atomic":        func(o wire.Opcode) bool { return o.IsAtomic() && o.IsRequest() },
-	// NAKs and ATOMIC Acknowledges, too
-	"ack": func(o wire.Opcode) bool { return o.IsResponse() && !o.IsReadResp() },
-	"cnp": func(o wire.Opcode) bool { return o == wire.CNP },
-}
-
-// Classes returns all classes.
-func Classes() []Class {
-	return slices.Sorted(maps.Keys(classes))[1:] // without ""
-}
-
-// PSNRange is a range of PSNs, from First to Last modulo 2^24. It has at most half of all PSNs.
-type PSNRange struct{ First, Last ib.PSN }
-
-func (p *PSNRange) has(psn ib.PSN) bool { return !psn.Before(p.First) && !psn.After(p.Last) }
-
-// Rule says what to do with which frames. A frame must meet all conditions that are set.
-type Rule struct {
-	Match
-	Direction Direction
-	Class     Class
-	PSN       *PSNRange // nil for any
-
-	Action Action
-	Delay  time.Duration // of ActDelay, up to MaxRuleDelay
-
-	Count       uint64  // number of frames that are affected; 0 for no limit
-	Probability float64 // probability that a frame which meets the conditions is affected; 0 stands for 1
-	// Seed makes the choice of frames, and of bits to flip, repeatable. 0 chooses a random seed.
-	Seed uint64
-
-	TTL time.Duration // time until the rule is removed; 0 for never
-}
-
-// check refuses invalid rules.
-func (r *Rule) check() error {
-	const op = "add fault rule"
-	if err := r.Match.check(op); err != nil {
-		return err
-	}
-	delayed := r.Action == ActDelay
-	for _, c := range []struct {
-		ok      bool
-		attr    string
-		value   any
-		allowed string
-	}{
-		{faults[r.Action] != intact, "Action", r.Action, "drop, delay, duplicate, corrupt"},
-		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction,
-			"in, out, or empty for both"},
-		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all",
-			strings.Join(classNames(), ", "))},
-		{r.PSN == nil || r.PSN.valid(), "PSN", r.PSN, "24 bits each, First not after Last, at most half of all"},
-		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay,
-			fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
-		{delayed || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay"},
-		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
-		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
-	} {
-		if !c.ok {
-			return ib.Refuse(op, c.attr, c.value, c.allowed, ib.ErrInvalid)
-		}
-	}
-	return nil
-}
-
-func classNames() []string {
-	var names []string
-	for _, c := range Classes() {
-		names = append(names, string(c))
-	}
-	return names
-}
-
-func (p *PSNRange) valid() bool {
-	return p.First <= ib.PSNMask && p.Last <= ib.PSNMask && !p.Last.Before(p.First)
-}
-
-func (p *PSNRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
+// MaxRules is how many rules a table has at most, including spent ones.
+const MaxRules = 64
 
 // RuleStatus is the state of a rule in a table.
 type RuleStatus struct {
@@ -151,22 +33,23 @@ type RuleStatus struct {
 //
 // Any goroutine may call the methods at any time.
 type Rules struct {
-	above, below atomic.Pointer[[]*rule] // rules that are not spent; those that corrupt are in below; nil for none
+	// The rules that are not spent. Lower are those that corrupt, or the path of a FaultConfig; upper are the others.
+	upper, lower stage
 
-	mu   sync.Mutex // guards the fields below, and changes of above and below
+	mu   sync.Mutex // guards the fields below, and changes of upper and lower
 	all  []*rule    // by ID
 	last uint64     // last ID assigned
 	open int        // wrappers that are not closed
 }
 
-// rule is a Rule with its state.
-type rule struct {
-	Rule
-	id            uint64
-	class         func(wire.Opcode) bool
-	matched, hits atomic.Uint64
-	timer         *time.Timer // nil without TTL
-}
+// stage has the rules for frames of each direction that a link applies; nil for none.
+type stage [2]atomic.Pointer[[]*rule]
+
+// Directions, as indices.
+const (
+	outgoing = iota
+	incoming
+)
 
 // Add adds a rule at the end and returns its status with ID and seed. The error is an *ib.AttrError: it says what is
 // wrong with the rule or, with ib.ErrLimit, that there are MaxRules already.
@@ -189,7 +72,8 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 			fmt.Sprintf("less than %d; remove one first, those that are spent count too", MaxRules), ib.ErrLimit)
 	}
 	t.last++
-	added := &rule{Rule: r, id: t.last, class: classes[r.Class]}
+	added := newRule(r)
+	added.id = t.last
 	if r.TTL > 0 {
 		added.timer = time.AfterFunc(r.TTL, func() { _ = t.Remove(added.id) })
 	}
@@ -237,20 +121,22 @@ func (t *Rules) List() []RuleStatus {
 	return list
 }
 
-// publish updates above and below. The caller holds mu.
+// publish updates upper and lower. The caller holds mu.
 func (t *Rules) publish() {
-	var above, below []*rule
-	for _, r := range t.all {
-		switch {
-		case r.spent():
-		case r.Action == ActCorrupt:
-			below = append(below, r)
-		default:
-			above = append(above, r)
+	for direction, other := range [...]Direction{outgoing: DirIn, incoming: DirOut} {
+		var upper, lower []*rule
+		for _, r := range t.all {
+			switch {
+			case r.spent() || r.Direction == other:
+			case r.Action == ActCorrupt:
+				lower = append(lower, r)
+			default:
+				upper = append(upper, r)
+			}
 		}
+		show(&t.upper[direction], upper)
+		show(&t.lower[direction], lower)
 	}
-	show(&t.above, above)
-	show(&t.below, below)
 }
 
 func show(p *atomic.Pointer[[]*rule], list []*rule) {
@@ -261,12 +147,21 @@ func show(p *atomic.Pointer[[]*rule], list []*rule) {
 	p.Store(&list)
 }
 
-// republish calls publish for the links, after a rule has become spent, or is not spent any more.
+// republish calls publish for the links, after a rule has become spent.
 func (t *Rules) republish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.publish()
 }
+
+// Above returns a Link on which frames are dropped, delayed and duplicated. It belongs
+// above Seal, as Fault does; the Link of t.Below belongs below Seal. While maxHeld frames
+// wait, further ones are not delayed.
+func (t *Rules) Above(l link.Link) link.Link { return newFaulter(l, t, &t.upper) }
+
+// Below returns a Link on which frames are corrupted: after they were sealed, or before the device checks them. It
+// does not split runs.
+func (t *Rules) Below(l link.Link) link.Link { return newFaulter(l, t, &t.lower) }
 
 // linkClosed stops the timers when the last link is closed.
 func (t *Rules) linkClosed() {
@@ -277,76 +172,4 @@ func (t *Rules) linkClosed() {
 	if last {
 		t.Clear()
 	}
-}
-
-func (r *rule) status() RuleStatus {
-	return RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
-}
-
-func (r *rule) stop() {
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-}
-
-func (r *rule) spent() bool { return r.Count > 0 && r.hits.Load() >= r.Count }
-
-// holds reports whether a frame of run meets the conditions.
-func (r *rule) holds(sent bool, run *link.Run, frame []byte) bool {
-	if r.Direction == DirIn && sent || r.Direction == DirOut && !sent || len(frame) < wire.BTHLen {
-		return false
-	}
-	if r.PSN != nil {
-		psn := ib.PSN(frame[9])<<16 | ib.PSN(frame[10])<<8 | ib.PSN(frame[11]) // IBTA 9.2.1
-		if !r.PSN.has(psn) {
-			return false
-		}
-	}
-	return r.class(wire.Opcode(frame[0])) && r.Match.frame(sent, run, frame)
-}
-
-// draw decides by count and chance whether a frame that meets the conditions is affected. It also returns a random
-// number, which depends only on the seed and on how many frames have met the conditions.
-func (r *rule) draw() (random uint64, ok bool) {
-	random = mix(r.Seed + r.matched.Add(1)*goldenRatio)
-	if float64(random>>11)/(1<<53) >= r.Probability {
-		return random, false
-	}
-	for {
-		hits := r.hits.Load()
-		if r.Count > 0 && hits >= r.Count {
-			return random, false
-		}
-		if r.hits.CompareAndSwap(hits, hits+1) {
-			return random, true
-		}
-	}
-}
-
-// goldenRatio is 2^64 over the golden ratio, the step of SplitMix64.
-const goldenRatio = 0x9E3779B97F4A7C15
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
-	z = (z ^ z>>27) * 0x94D049BB133111EB
-	return z ^ z>>31
-}
-
-// apply returns the first rule that affects a frame of run, or nil.
-func (t *Rules) apply(list []*rule, sent bool, run *link.Run, frame []byte) (*rule, uint64) {
-	for _, r := range list {
-		if r.spent() || !r.holds(sent, run, frame) {
-			continue
-		}
-		random, ok := r.draw()
-		if !ok {
-			continue
-		}
-		if r.spent() {
-			t.republish()
-		}
-		return r, random
-	}
-	return nil, 0
 }

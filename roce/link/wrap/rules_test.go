@@ -195,23 +195,24 @@ func TestRuleProbability(t *testing.T) {
 	}
 }
 
-// A frame that the link below does not take does not count as affected; it is affected when it is sent again.
-func TestRuleNotTaken(t *testing.T) {
+// A corrupted frame that the link below does not take waits for it. It is sent once, and the caller's frame is as it
+// was.
+func TestRuleBlocked(t *testing.T) {
 	var rules wrap.Rules
 	rec := newRecorder()
 	rec.take = 0
 	l := wrap.Seal(rules.Below(rec))
 	add(t, &rules, wrap.Rule{Action: wrap.ActCorrupt, Seed: 1, PSN: only(1), Count: 1})
-	out := []link.Run{newRun(0, 3, 64, 0)}
-	if n, err := l.Send(0, out); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
-	if st := rules.List()[0]; st.Hits != 0 {
-		t.Errorf("%d hits before anything was sent", st.Hits)
+	out := newRun(0, 3, 64, 0)
+	send(t, l, 0, out)
+	if n, err := l.Send(0, []link.Run{newRun(3, 3, 64, 0)}); n != 0 || err != nil {
+		t.Errorf("Send = %d, %v while frames wait, want 0", n, err)
 	}
 	rec.take = -1
-	send(t, l, 0, out...)
-	send(t, l, 0, newRun(0, 3, 64, 0))
+	send(t, l, 0, out)
+	if got, want := psns(rec.sent), []int{0, 1, 2, 0, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("PSNs %v were sent, want %v", got, want)
+	}
 	if bad := badICRCs(rec.sent); !slices.Equal(bad, []int{1}) {
 		t.Errorf("ICRCs of %v are wrong, want 1 only once", bad)
 	}
@@ -279,6 +280,25 @@ func TestRuleTTL(t *testing.T) {
 			t.Error("the rule is still there")
 		}
 	})
+}
+
+// The rules end with the last Link that has them.
+func TestRulesClosed(t *testing.T) {
+	var rules wrap.Rules
+	below := rules.Below(newRecorder())
+	above := rules.Above(below)
+	add(t, &rules, wrap.Rule{Action: wrap.ActDrop, TTL: time.Hour})
+	for i, l := range []link.Link{below, below, above} {
+		if len(rules.List()) != 1 {
+			t.Errorf("no rule is left before Close %d of 3", i+1)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if list := rules.List(); len(list) != 0 {
+		t.Errorf("rules %+v after all Links were closed", list)
+	}
 }
 
 // Rules are added and removed while several links run. Count applies to all links together.

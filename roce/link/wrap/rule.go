@@ -1,0 +1,272 @@
+package wrap
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/wire"
+)
+
+// MaxRuleDelay is the longest Rule.Delay.
+const MaxRuleDelay = 10 * time.Second
+
+// Action is what a rule does to a frame.
+type Action string
+
+// Actions.
+const (
+	ActDrop      Action = "drop"      // the frame is lost
+	ActDelay     Action = "delay"     // the frame is passed on after Rule.Delay
+	ActDuplicate Action = "duplicate" // the frame is passed on twice
+	ActCorrupt   Action = "corrupt"   // one bit that the ICRC covers is flipped
+)
+
+// Actions that only a FaultConfig has, and none.
+const (
+	actPass        Action = ""
+	actReorder     Action = "reorder"      // the frame is passed on after the next one between the same hosts
+	actBadChecksum Action = "bad checksum" // see FaultConfig.BadChecksum
+	actMark        Action = "mark"         // with Congestion Experienced
+	actTruncate    Action = "truncate"     // the end of the frame is missing
+)
+
+// Direction says whether a rule applies to received or to sent frames; "" is both.
+type Direction string
+
+// Directions.
+const (
+	DirIn  Direction = "in"  // received
+	DirOut Direction = "out" // sent
+)
+
+// Class is a group of opcodes; "" is all. See Classes.
+type Class string
+
+// classes has the opcodes of each class.
+var classes = map[Class]func(wire.Opcode) bool{
+	"":              func(wire.Opcode) bool { return true },
+	"request":       wire.Opcode.IsRequest,
+	"response":      wire.Opcode.IsResponse,
+	"send":          wire.Opcode.IsSend,
+	"write":         wire.Opcode.IsWrite,
+	"read":          func(o wire.Opcode) bool { return o.IsRead() && o.IsRequest() },
+	"read-response": wire.Opcode.IsReadResp,
+	"atomic":        func(o wire.Opcode) bool { return o.IsAtomic() && o.IsRequest() },
+	// NAKs and ATOMIC Acknowledges, too
+	"ack": func(o wire.Opcode) bool { return o.IsResponse() && !o.IsReadResp() },
+	"cnp": func(o wire.Opcode) bool { return o == wire.CNP },
+}
+
+// Classes returns all classes.
+func Classes() []Class {
+	return slices.Sorted(maps.Keys(classes))[1:] // without ""
+}
+
+// PSNRange is a range of PSNs, from First to Last modulo 2^24. It has at most half of all PSNs.
+type PSNRange struct{ First, Last ib.PSN }
+
+func (p *PSNRange) has(psn ib.PSN) bool { return !psn.Before(p.First) && !psn.After(p.Last) }
+
+// Rule says what to do with which frames. A frame must meet all conditions that are set.
+type Rule struct {
+	Match
+	Direction Direction
+	Class     Class
+	PSN       *PSNRange // nil for any
+
+	Action Action
+	Delay  time.Duration // of ActDelay, up to MaxRuleDelay
+
+	Count       uint64  // number of frames that are affected; 0 for no limit
+	Probability float64 // probability that a frame which meets the conditions is affected; 0 stands for 1
+	// Seed makes the choice of frames, and of bits to flip, repeatable. 0 chooses a random seed.
+	Seed uint64
+
+	TTL time.Duration // time until the rule is removed; 0 for never
+
+	// What only a FaultConfig has:
+	larger int           // the frame is in an IP packet of more bytes
+	burst  Burst         // unless Begin is 0, the rule affects frames during bursts only
+	jitter time.Duration // of ActDelay: the frame is passed on later by a random time up to this, besides Delay
+	queue  *queue        // of ActDelay: the frame passes through it, too; nil for none
+}
+
+// check refuses invalid rules.
+func (r *Rule) check() error {
+	const op = "add fault rule"
+	if err := r.Match.check(op); err != nil {
+		return err
+	}
+	actions := []Action{ActDrop, ActDelay, ActDuplicate, ActCorrupt}
+	delayed := r.Action == ActDelay
+	for _, c := range []struct {
+		ok      bool
+		attr    string
+		value   any
+		allowed string
+	}{
+		{slices.Contains(actions, r.Action), "Action", r.Action, "drop, delay, duplicate, corrupt"},
+		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction,
+			"in, out, or empty for both"},
+		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all",
+			strings.Join(classNames(), ", "))},
+		{r.PSN == nil || r.PSN.valid(), "PSN", r.PSN, "24 bits each, First not after Last, at most half of all"},
+		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay,
+			fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
+		{delayed || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay"},
+		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
+		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
+	} {
+		if !c.ok {
+			return ib.Refuse(op, c.attr, c.value, c.allowed, ib.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func classNames() []string {
+	var names []string
+	for _, c := range Classes() {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+func (p *PSNRange) valid() bool {
+	return p.First <= ib.PSNMask && p.Last <= ib.PSNMask && !p.Last.Before(p.First)
+}
+
+func (p *PSNRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
+
+// rule is a Rule with its state.
+type rule struct {
+	Rule
+	id            uint64
+	class         func(wire.Opcode) bool
+	matched, hits atomic.Uint64
+	inBurst       atomic.Bool
+	timer         *time.Timer // nil without TTL
+}
+
+func newRule(r Rule) *rule { return &rule{Rule: r, class: classes[r.Class]} }
+
+func (r *rule) status() RuleStatus {
+	return RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
+}
+
+func (r *rule) stop() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+func (r *rule) spent() bool { return r.Count > 0 && r.hits.Load() >= r.Count }
+
+// holds reports whether a frame of run meets the conditions, apart from the direction.
+func (r *rule) holds(direction int, run *link.Run, frame []byte) bool {
+	if len(frame) < wire.BTHLen || r.larger > 0 && packetLen(run, frame) <= r.larger {
+		return false
+	}
+	if r.PSN != nil {
+		psn := ib.PSN(frame[9])<<16 | ib.PSN(frame[10])<<8 | ib.PSN(frame[11]) // IBTA 9.2.1
+		if !r.PSN.has(psn) {
+			return false
+		}
+	}
+	return r.class(wire.Opcode(frame[0])) && r.Match.frame(direction == outgoing, run, frame)
+}
+
+// packetLen returns the length of the IP packet with a frame of run.
+func packetLen(run *link.Run, frame []byte) int { return runs.Overhead(run) + len(frame) }
+
+// draw decides by bursts, chance and count whether a frame that meets the conditions is affected. It also returns a
+// random number for the effect. Both depend only on the seed and on how many frames have met the conditions.
+func (r *rule) draw() (random uint64, ok bool) {
+	random = mix(r.Seed + r.matched.Add(1)*goldenRatio)
+	if r.burst.Begin > 0 {
+		if !r.bursts(random) {
+			return 0, false
+		}
+		random = mix(random)
+	}
+	if !chance(random, r.Probability) {
+		return 0, false
+	}
+	for {
+		hits := r.hits.Load()
+		if r.Count > 0 && hits >= r.Count {
+			return 0, false
+		}
+		if r.hits.CompareAndSwap(hits, hits+1) {
+			return mix(random), true
+		}
+	}
+}
+
+// bursts reports whether the next frame is in a burst.
+func (r *rule) bursts(random uint64) bool {
+	in := r.inBurst.Load()
+	turn := r.burst.Begin
+	if in {
+		turn = r.burst.End
+	}
+	if chance(random, turn) {
+		in = !in
+		r.inBurst.Store(in)
+	}
+	return in
+}
+
+// effect is what happens to a frame.
+type effect struct {
+	Action
+	wait   time.Duration // how long, if it waits
+	random uint64        // for what the action has to choose
+}
+
+// effect returns what happens to a frame of run that r affects.
+func (r *rule) effect(now ib.Instant, run *link.Run, frame []byte, random uint64) effect {
+	e := effect{Action: r.Action, wait: r.Delay, random: random}
+	if r.jitter > 0 {
+		e.wait += time.Duration(random % uint64(r.jitter+1))
+	}
+	if r.queue != nil {
+		wait, ok := r.queue.enter(now, packetLen(run, frame))
+		if !ok {
+			return effect{Action: ActDrop}
+		}
+		e.wait += wait
+	}
+	if e.Action == ActDelay && e.wait <= 0 {
+		return effect{}
+	}
+	return e
+}
+
+// waits reports whether the frame goes on later.
+func (e *effect) waits() bool { return e.Action == ActDelay || e.Action == actReorder }
+
+// goesOn reports whether the frame goes on now.
+func (e *effect) goesOn() bool {
+	return !e.waits() && e.Action != ActDrop && e.Action != actBadChecksum
+}
+
+// chance returns true with probability p.
+func chance(random uint64, p float64) bool { return float64(random>>11)/(1<<53) < p }
+
+// goldenRatio is 2^64 over the golden ratio, the step of SplitMix64.
+const goldenRatio = 0x9E3779B97F4A7C15
+
+// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
