@@ -183,8 +183,8 @@ func TestCMRepeatedCalls(t *testing.T) {
 	}
 }
 
-// TestCMShares: an owner that must be fair gets no more connections and dynamic ports than stay free for others, also of
-// connections that end without their IDs.
+// TestCMShares: an owner that must be fair gets no more connections and dynamic ports than stay free for others, also
+// of connections that end without their IDs.
 func TestCMShares(t *testing.T) {
 	w := newWorld(t, 1, 64, plain)
 	open := func(fair bool) *cmEnd { return w.asTenant(w.a, roce.CMLimits{IDs: 1 << 20, Fair: fair}, nil) }

@@ -39,8 +39,8 @@ func Greet(ctx context.Context, conn *net.UnixConn) (Greeting, error) {
 	return g, nil
 }
 
-// Hold asks a daemon that has been greeted for a hold, and closes the connection. The daemon does not end by idle_exit as
-// long as anybody has the hold open, which is of no other use. It is close-on-exec. Hold waits until ctx ends.
+// Hold asks a daemon that has been greeted for a hold, and closes the connection. The daemon does not end by idle_exit
+// as long as anybody has the hold open, which is of no other use. It is close-on-exec. Hold waits until ctx ends.
 func Hold(ctx context.Context, conn *net.UnixConn) (*os.File, error) {
 	defer conn.Close()
 	_, fds, err := ask(ctx, conn, abi.OpHold, nil)

@@ -50,7 +50,8 @@ type listener struct {
 // New returns a manager without connections.
 func New(o Options) *Manager {
 	return &Manager{
-		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)), listeners: map[listenKey]*listener{}, byListen: map[ListenID]*listener{},
+		opts: o.withDefaults(), rng: rand.New(rand.NewChaCha8(o.Seed)),
+		listeners: map[listenKey]*listener{}, byListen: map[ListenID]*listener{},
 		conns: map[ID]*conn{}, byRemote: map[remoteKey]*conn{}, byQP: map[qpKey]*conn{},
 		waiting: list.New(), answers: answers{index: map[requestKey]int{}},
 	}

@@ -255,8 +255,8 @@ func TestHeap(t *testing.T) {
 	}
 }
 
-// TestChannelEnds: the IDs of an event channel, and their memberships, end with it, whether the client closes the handle
-// or its end of the socket, and all that was booked for them is given back.
+// TestChannelEnds: the IDs of an event channel, and their memberships, end with it, whether the client closes the
+// handle or its end of the socket, and all that was booked for them is given back.
 func TestChannelEnds(t *testing.T) {
 	s, _ := newServer(t)
 	c := newBareSession(t, s)
@@ -265,7 +265,9 @@ func TestChannelEnds(t *testing.T) {
 		how string
 		end func(channel abi.Handle)
 	}{
-		{"the handle is closed", func(channel abi.Handle) { c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: channel})) }},
+		{"the handle is closed", func(channel abi.Handle) {
+			c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: channel}))
+		}},
 		{"the socket is closed", func(abi.Handle) {
 			must(t, c.theirs.Close())
 			eventually(t, "the session is told", func() bool {

@@ -10,9 +10,10 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// A hold keeps the daemon from its idle exit until nobody has it any more: `goroced run` leaves one to its program, which
-// may open a device later. It is the reading end of a pipe that stays empty. Children inherit it, and programs with fewer
-// rights; so it must be of no use but that. There is nothing to read from it, and nothing can be told to the daemon by it.
+// A hold keeps the daemon from its idle exit until nobody has it any more: `goroced run` leaves one to its program,
+// which may open a device later. It is the reading end of a pipe that stays empty. Children inherit it, and programs
+// with fewer rights; so it must be of no use but that. There is nothing to read from it, and nothing can be told to the
+// daemon by it.
 
 // hold makes the session one that only lasts as long as the hold that it answers with.
 func hold(c *session, _ []byte, _ []int) (reply, error) {

@@ -227,8 +227,8 @@ func (a *accounts) room(op string, client, user *account, what resource, n int64
 		{"user", a.user[what], user, "limits.user"},
 	} {
 		if l.holder != nil && l.most > 0 && n > l.most-l.holder.used[what] {
-			return full(l.of, l.holder.used[what]+n, fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most,
-				l.table, text.key))
+			return full(l.of, l.holder.used[what]+n,
+				fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most, l.table, text.key))
 		}
 	}
 	return nil

@@ -47,8 +47,8 @@ func newOutbox() (o *outbox, theirs int, err error) {
 	return &outbox{fd: ends[0], file: os.NewFile(uintptr(ends[0]), "events")}, ends[1], nil
 }
 
-// prepareOutbox limits the buffer of a socket, and does not let the client write: descriptors queued in the socket would
-// be closed with it, on the thread that closes it, and that may block.
+// prepareOutbox limits the buffer of a socket, and does not let the client write: descriptors queued in the socket
+// would be closed with it, on the thread that closes it, and that may block.
 func prepareOutbox(fd int) error {
 	if err := spare(fd); err != nil {
 		return err

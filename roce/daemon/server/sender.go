@@ -26,5 +26,6 @@ func (c *session) checkSender(m *message) error {
 			"uid", c.who.Uid, "sender", s.Pid, "sender_uid", s.Uid)
 	}
 	return ib.Refuse(m.Op.String(), "sender", fmt.Sprintf("process %d of user %d", s.Pid, s.Uid),
-		fmt.Sprintf("process %d, which has connected; each process has to connect itself", c.who.Pid), abi.ErrPermission)
+		fmt.Sprintf("process %d, which has connected; each process has to connect itself", c.who.Pid),
+		abi.ErrPermission)
 }

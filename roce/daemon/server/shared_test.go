@@ -142,7 +142,8 @@ func TestSealedBeforeTouched(t *testing.T) {
 			seals int
 			attr  string
 		}{
-			{"no more seals", memfdBytes, unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL, "adding F_SEAL_FUTURE_WRITE to the memfd"},
+			{"no more seals", memfdBytes, unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL,
+				"adding F_SEAL_FUTURE_WRITE to the memfd"},
 			{"it may shrink", memfdBytes, 0, "seals"},
 			{"nobody writes", memfdBytes, unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE, "seals"},
 			{"nobody maps it for writing", memfdBytes, unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE, "seals"},

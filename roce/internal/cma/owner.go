@@ -74,7 +74,8 @@ func (l Limits) orDefaults() Limits {
 	for _, f := range []struct {
 		v   *int
 		def int
-	}{{&l.IDs, defaultIDs}, {&l.Listeners, defaultListeners}, {&l.HalfOpen, defaultHalfOpen}, {&l.Backlog, defaultBacklog}} {
+	}{{&l.IDs, defaultIDs}, {&l.Listeners, defaultListeners}, {&l.HalfOpen, defaultHalfOpen},
+		{&l.Backlog, defaultBacklog}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}
@@ -112,8 +113,9 @@ type shares [numShares]int
 func (p *Port) take(op string, o *Owner, what share) error {
 	free := p.most[what] - p.used[what]
 	if free <= 0 || o.limits.Fair && o.held[what] >= free {
-		return ib.Refuse(op, shareText[what]+" of one owner", o.held[what]+1, fmt.Sprintf("%d: of the port's %d, an owner may "+
-			"hold as many as stay free for others; close some first", free, p.most[what]), ib.ErrLimit)
+		return ib.Refuse(op, shareText[what]+" of one owner", o.held[what]+1,
+			fmt.Sprintf("%d: of the port's %d, an owner may hold as many as stay free for others; close some first",
+				free, p.most[what]), ib.ErrLimit)
 	}
 	p.hold(o, what, 1)
 	return nil

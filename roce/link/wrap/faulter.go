@@ -32,8 +32,8 @@ func newFaulter(l link.Link, t *Rules, s *stage) *Faulter {
 	t.open++
 	t.mu.Unlock()
 	f := &Faulter{Link: l, rules: t, counts: make(map[Action]*atomic.Uint64), most: maxHeld, beyond: actPass}
-	for _, a := range []Action{actPass, ActDrop, ActDuplicate, actReorder, ActDelay, actBadChecksum, actMark, ActCorrupt,
-		actTruncate} {
+	for _, a := range []Action{actPass, ActDrop, ActDuplicate, actReorder, ActDelay, actBadChecksum, actMark,
+		ActCorrupt, actTruncate} {
 		f.counts[a] = new(atomic.Uint64)
 	}
 	f.send = injector{f: f, direction: outgoing, rules: &s[outgoing], numbered: l.Caps().ID == link.IDFree}

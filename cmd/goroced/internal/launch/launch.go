@@ -6,8 +6,8 @@
 //	err = ready.Exec(program, []string{"ibv_rc_pingpong", "-g", "0"}) // in place of this process
 //
 // The daemon is one that runs, or else one that is started for this user, which ends a minute after its last client.
-// Until the program ends it counts as a client, by a hold that Exec leaves it (socket.Hold). The program inherits nothing
-// else, and the hold is of no other use, to whatever child or sandbox inherits it from the program.
+// Until the program ends it counts as a client, by a hold that Exec leaves it (socket.Hold). The program inherits
+// nothing else, and the hold is of no other use, to whatever child or sandbox inherits it from the program.
 package launch
 
 import (
