@@ -354,12 +354,16 @@ func TestOffloadIPv6(t *testing.T) {
 // posted receive do not cause offload to be given up.
 func TestOffloadSilence(t *testing.T) {
 	const qps = 30
-	dead := false
-	gate := func(_ uint64, l link.Link) link.Link { return &silence{l, &dead} }
+	var silence wrap.Rules
+	die := func() {
+		_, err := silence.Add(wrap.Rule{Action: wrap.ActDrop, Direction: wrap.DirOut})
+		must(t, err)
+	}
+	gate := func(_ uint64, l link.Link) link.Link { return silence.Above(l) }
 	w := segmented(t, 1<<19, nil, nil, gate, func(ib.GID) { t.Error("offload went off") })
 	list := w.connectMany(qps, nil)
 	for i := range 20 { // each message is sent into the silence, which ends before the retries
-		dead = true
+		die()
 		for _, e := range list {
 			w.use(e)
 			w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(),
@@ -367,7 +371,7 @@ func TestOffloadSilence(t *testing.T) {
 		}
 		for end := w.now + 150e6; w.now < end && w.advance(); {
 		}
-		dead = false
+		silence.Clear()
 		for range list {
 			w.wantDone(w.a, 0)
 		}
@@ -382,7 +386,7 @@ func TestOffloadSilence(t *testing.T) {
 			w.wantDone(w.b, 0)
 		}
 	}
-	dead = true
+	die()
 	for _, e := range list {
 		w.use(e)
 		w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 10_000), RemoteAddr: w.b.mr.Addr(),
@@ -396,17 +400,4 @@ func TestOffloadSilence(t *testing.T) {
 	if w.a.dev.Offload() != roce.OffloadOn || w.b.dev.Offload() != roce.OffloadOn {
 		t.Error("offload is not on")
 	}
-}
-
-// silence drops all frames that are sent while dead is set.
-type silence struct {
-	link.Link
-	dead *bool
-}
-
-func (s *silence) Send(now ib.Instant, out []link.Run) (int, error) {
-	if *s.dead {
-		return len(out), nil
-	}
-	return s.Link.Send(now, out)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/wire"
+	"github.com/goroce/goroce/roce/link/wrap"
 )
 
 // guardedRings is a tenant that maps each ring separately. When it frees them they become
@@ -47,23 +47,6 @@ func (g *guardedRings) free() {
 	}
 }
 
-// withhold drops packets of one opcode before a link while it is on.
-type withhold struct {
-	link.Link
-	opcode wire.Opcode
-	on     bool
-}
-
-func (w *withhold) Send(now ib.Instant, runs []link.Run) (int, error) {
-	for i := range runs {
-		r := &runs[i]
-		if last := r.Frames() - 1; w.on && wire.Opcode(r.Frame(last)[0]) == w.opcode {
-			r.Buf = r.Buf[:last*r.Size]
-		}
-	}
-	return w.Link.Send(now, runs)
-}
-
 // TestXRCTargetOutlivesSRQ: an XRC target has taken a receive of an SRQ when the SRQ and its CQ
 // are closed, and their rings unmapped. Whatever happens to the target afterwards, it writes no
 // completion to that ring.
@@ -77,7 +60,7 @@ func TestXRCTargetOutlivesSRQ(t *testing.T) {
 		{"target goes to ERR", false, fails},
 		{"target is closed", false, func(p *xrcPair) { must(t, p.target.Close()) }},
 		{"rest of the message arrives", false, func(p *xrcPair) {
-			p.rest.on = false
+			p.rest.Clear()
 			if wc := p.poll(p.a); wc.Status != ib.WCRemInvReqErr {
 				t.Errorf("the message ends with %v, want a remote invalid request", wc.Status)
 			}
@@ -152,7 +135,7 @@ func isDone(c <-chan struct{}) bool {
 // that has one receive.
 type xrcPair struct {
 	*world
-	rest        *withhold // keeps the end of each message back
+	rest        wrap.Rules // keeps the second packet of the message back, unless memory is slow
 	tenant      *guardedRings
 	cq          *roce.CQ
 	srq         ib.SRQ
@@ -164,11 +147,15 @@ type xrcPair struct {
 func (p *xrcPair) written() bool { return bytes.Equal(p.memory.B[:2000], p.a.buf[:2000]) }
 
 func newXRCPair(t *testing.T, shards int, slow bool) *xrcPair {
-	p := &xrcPair{rest: &withhold{opcode: wire.XRCSendLast, on: !slow}, tenant: &guardedRings{t: t}}
+	p := &xrcPair{tenant: &guardedRings{t: t}}
+	if !slow {
+		_, err := p.rest.Add(wrap.Rule{Action: wrap.ActDrop, Direction: wrap.DirOut, Class: "send",
+			PSN: &wrap.PSNRange{First: 1, Last: 1}})
+		must(t, err)
+	}
 	p.world = newWorld(t, 1, 8192, stack{below: same, shards: shards, above: func(l link.Link) link.Link {
-		if l.Caps().Local[0] == gidA && p.rest.Link == nil { // the QPs of a are on its first shard
-			p.rest.Link = l
-			return p.rest
+		if l.Caps().Local[0] == gidA {
+			return p.rest.Above(l)
 		}
 		return l
 	}})
