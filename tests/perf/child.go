@@ -68,7 +68,7 @@ var kinds = map[string]struct{ near, far half }{
 	"pingpong": {pingNear, pingFar},
 	"idle":     {idle, idle},
 	"connect":  {dialNear, acceptFar},
-	"loop":     {loopNear, loopFar},
+	"loop":     {loopNear, standBy},
 	"dropin":   {dropinRun, dropinRun},
 	"cost":     {dropinCost, dropinCost},
 }

@@ -67,13 +67,7 @@ func acceptFar(j *Job, p *peer) (Result, error) {
 		return Result{}, err
 	}
 	go serve(l)
-	m, err := p.start(j)
-	if err != nil {
-		return Result{}, err
-	}
-	m.sleep()
-	p.finish()
-	return m.result(), nil
+	return standBy(j, p)
 }
 
 func openCM(j *Job) (ib.Device, *rdmacm.CM, error) {

@@ -73,14 +73,3 @@ func (e *end) passOn(qp int, n uint64) error {
 		}
 	}
 }
-
-// loopFar only takes part in starting the clock.
-func loopFar(j *Job, p *peer) (Result, error) {
-	m, err := p.start(j)
-	if err != nil {
-		return Result{}, err
-	}
-	m.sleep()
-	p.finish()
-	return m.result(), nil
-}

@@ -88,13 +88,7 @@ func streamFar(j *Job, p *peer) (Result, error) {
 	if j.Op == ib.WRSend {
 		return e.receive(j, p)
 	}
-	m, err := p.start(j)
-	if err != nil {
-		return Result{}, err
-	}
-	m.sleep()
-	p.finish()
-	return m.result(), nil
+	return standBy(j, p)
 }
 
 // receive keeps the receive queue filled.
