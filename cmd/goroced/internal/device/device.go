@@ -1,5 +1,5 @@
 // Package device opens the RDMA device that a command line names. It is the only place where the kind of device
-// matters; its users have an ib.Device.
+// matters; its users have an ib.Device. Owned keeps what they make on it.
 package device
 
 import (

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/wire"
@@ -19,6 +19,7 @@ import (
 // cmMeeting is a reliable connection by rdma_cm that carries the messages as SENDs. The queue pairs of the test are
 // connected at the same port afterwards; see connectCM.
 type cmMeeting struct {
+	device.Owned
 	binaryAddresses
 	ctx       context.Context // ends all waits
 	o         *Options
@@ -35,7 +36,6 @@ type cmMeeting struct {
 	arrived []ib.WC // completed receives that have not been read, at most one for each slot
 	unacked int     // outstanding SENDs
 	err     error   // why the connection cannot be used any more
-	owned   []io.Closer
 }
 
 // A receive has room for the longest message. The peer is at most one message ahead.
@@ -79,23 +79,21 @@ func (m *cmMeeting) open(dev ib.Device) (err error) {
 	if m.cm, err = rdmacm.Open(dev, rdmacm.Options{}); err != nil {
 		return err
 	}
-	m.hold(m.cm)
+	m.Own(m.cm)
 	if m.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	m.hold(m.pd)
+	m.Own(m.pd)
 	if m.mr, err = m.pd.RegMR(ib.MRInit{Buf: m.buf, Access: ib.LocalWrite}); err != nil {
 		return err
 	}
-	m.hold(m.mr)
+	m.Own(m.mr)
 	if m.cq, err = dev.CreateCQ(ib.CQInit{Entries: cmSlots + cmSendRoom}); err != nil {
 		return err
 	}
-	m.hold(m.cq)
+	m.Own(m.cq)
 	return nil
 }
-
-func (m *cmMeeting) hold(c io.Closer) { m.owned = append(m.owned, c) }
 
 func (m *cmMeeting) connect() (err error) {
 	config := rdmacm.Config{
@@ -113,7 +111,7 @@ func (m *cmMeeting) connect() (err error) {
 	if err != nil {
 		return err
 	}
-	m.hold(m.conn)
+	m.Own(m.conn)
 	return nil
 }
 
@@ -194,7 +192,7 @@ func (m *cmMeeting) listen() (err error) {
 	if m.listener, err = m.cm.Listen(m.ctx, addr, rdmacm.ListenConfig{}); err != nil {
 		return err
 	}
-	m.hold(m.listener)
+	m.Own(m.listener)
 	if !m.o.datagrams() {
 		return nil
 	}
@@ -202,7 +200,7 @@ func (m *cmMeeting) listen() (err error) {
 		rdmacm.ListenConfig{Config: rdmacm.Config{Service: ib.UD}}); err != nil {
 		return err
 	}
-	m.hold(m.datagrams)
+	m.Own(m.datagrams)
 	return nil
 }
 
@@ -319,9 +317,5 @@ func (m *cmMeeting) Close() error {
 		_ = m.conn.Disconnect(ctx) // fails if the peer has left
 		cancel()
 	}
-	var errs []error
-	for _, c := range slices.Backward(m.owned) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return m.Owned.Close()
 }

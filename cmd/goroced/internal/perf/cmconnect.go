@@ -45,7 +45,7 @@ func (s *session) join(i int) error {
 	if err != nil {
 		return err
 	}
-	s.e.own(conn)
+	s.e.Own(conn)
 	s.e.conns = append(s.e.conns, conn)
 	return nil
 }

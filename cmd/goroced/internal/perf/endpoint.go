@@ -3,11 +3,10 @@ package perf
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
@@ -35,6 +34,7 @@ func workCount(id uint64) int64 { return int64(id >> countShift) }
 
 // endpoint has the queue pairs of an end with their memory.
 type endpoint struct {
+	device.Owned
 	o       *Options
 	t       *traits
 	meeting meeting
@@ -48,7 +48,6 @@ type endpoint struct {
 	ahs   []ib.AH // UD: the peer of each queue pair
 	qkey  uint32  // UD: of all queue pairs
 	conns []*rdmacm.Conn
-	owned []io.Closer
 
 	mem           *memory
 	local, remote []address
@@ -74,7 +73,7 @@ func newEndpoint(dev ib.Device, s *session) (e *endpoint, err error) {
 		e.openQPs,
 	} {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, e.close())
+			return nil, errors.Join(err, e.Close())
 		}
 	}
 	e.addresses(s.gid.GID)
@@ -86,16 +85,16 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	e.own(e.pd)
+	e.Own(e.pd)
 	if e.mr, err = e.pd.RegMR(ib.MRInit{Buf: e.mem.buf, Access: e.t.access}); err != nil {
 		return err
 	}
-	e.own(e.mr)
+	e.Own(e.mr)
 	entries := e.o.NumQP * (e.o.sendDepth() + e.o.RxDepth)
 	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: entries}); err != nil {
 		return err
 	}
-	e.own(e.cq)
+	e.Own(e.cq)
 	return nil
 }
 
@@ -109,7 +108,7 @@ func (e *endpoint) openQPs() error {
 		if err != nil {
 			return err
 		}
-		e.own(qp)
+		e.Own(qp)
 		e.qps = append(e.qps, qp)
 		if e.o.CM && !e.o.datagrams() {
 			continue
@@ -123,16 +122,10 @@ func (e *endpoint) openQPs() error {
 	return nil
 }
 
-func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
-
-// close closes the objects, last first.
-func (e *endpoint) close() error {
+// Close closes the objects, last first.
+func (e *endpoint) Close() error {
 	e.schedule.cancel()
-	var errs []error
-	for _, c := range slices.Backward(e.owned) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return e.Owned.Close()
 }
 
 // addresses sets the addresses to send to the peer.
@@ -186,7 +179,7 @@ func (e *endpoint) addAH(attr ib.AHAttr) error {
 	if err != nil {
 		return err
 	}
-	e.own(ah)
+	e.Own(ah)
 	e.ahs = append(e.ahs, ah)
 	return nil
 }

@@ -58,7 +58,7 @@ func (s *session) run(ctx context.Context, dev ib.Device, device string) (err er
 	if s.e, err = newEndpoint(dev, s); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.e.close()) }()
+	defer func() { err = errors.Join(err, s.e.Close()) }()
 	s.report.Info = s.o.info(device, s.gid.Index)
 	s.report.Info.print(s.o.Out, s.o.rule())
 	if s.o.CM && s.o.server() {

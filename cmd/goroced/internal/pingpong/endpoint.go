@@ -3,10 +3,9 @@ package pingpong
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"slices"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 )
 
@@ -21,6 +20,7 @@ const (
 
 // endpoint has the queue pairs of an end with their memory.
 type endpoint struct {
+	device.Owned
 	*traits
 	o    *Options
 	gids []ib.GIDEntry
@@ -31,7 +31,6 @@ type endpoint struct {
 	qps   []ib.QP
 	recvs receiver    // where receives are posted
 	sends []ib.SendWR // the SEND of each queue pair, once it is connected
-	owned []io.Closer // all of these, in the order of their creation
 
 	mem  *memory
 	free []int // slots of receives that are not posted
@@ -54,7 +53,7 @@ func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
 		e.refill,
 	} {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, e.close())
+			return nil, errors.Join(err, e.Close())
 		}
 	}
 	return e, nil
@@ -65,15 +64,15 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	e.own(e.pd)
+	e.Own(e.pd)
 	if e.mr, err = e.pd.RegMR(ib.MRInit{Buf: e.mem.buf, Access: ib.LocalWrite}); err != nil {
 		return err
 	}
-	e.own(e.mr)
+	e.Own(e.mr)
 	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: e.o.RxDepth + e.o.NumQP}); err != nil {
 		return err
 	}
-	e.own(e.cq)
+	e.Own(e.cq)
 	return nil
 }
 
@@ -85,7 +84,7 @@ func (e *endpoint) openQPs() error {
 		if err != nil {
 			return err
 		}
-		e.own(srq)
+		e.Own(srq)
 		init.SRQ, e.recvs = srq, srq
 	} else {
 		init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = e.o.RxDepth, 1
@@ -95,7 +94,7 @@ func (e *endpoint) openQPs() error {
 		if err != nil {
 			return err
 		}
-		e.own(qp)
+		e.Own(qp)
 		e.qps = append(e.qps, qp)
 		if err := ib.ModifyTo(qp, ib.QPAttr{Port: e.o.IBPort, QKey: qkey}, ib.Init); err != nil {
 			return err
@@ -105,17 +104,6 @@ func (e *endpoint) openQPs() error {
 		e.recvs = e.qps[0]
 	}
 	return nil
-}
-
-func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
-
-// close closes the objects, last first.
-func (e *endpoint) close() error {
-	var errs []error
-	for _, c := range slices.Backward(e.owned) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // addresses returns the addresses for the peer, without GID.
@@ -156,7 +144,7 @@ func (e *endpoint) connectQP(i int, local, remote *address, sgid int) error {
 		if err != nil {
 			return err
 		}
-		e.own(ah)
+		e.Own(ah)
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah.Num(), remote.qpn, qkey
 	}
 	e.sends = append(e.sends, wr)

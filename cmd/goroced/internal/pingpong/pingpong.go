@@ -36,7 +36,7 @@ func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) 
 	if err != nil {
 		return res, err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	e.gids = table
 	return e.run(ctx)
 }

@@ -24,7 +24,7 @@ func ping(ctx context.Context, cm *rdmacm.CM, o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = errors.Join(err, c.Close()) }()
 	if err := c.connect(ctx, cm); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func newClient(dev ib.Device, o *Options) (*client, error) {
 		c.sinkMR, err = e.register(c.sink, ib.LocalWrite|ib.RemoteWrite)
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.close())
+		return nil, errors.Join(err, e.Close())
 	}
 	return c, nil
 }
@@ -68,7 +68,7 @@ func (c *client) connect(ctx context.Context, cm *rdmacm.CM) error {
 	case err != nil:
 		return c.o.explainDial(err)
 	}
-	c.own(conn)
+	c.Own(conn)
 	c.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())
 	return nil
 }

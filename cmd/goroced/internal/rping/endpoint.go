@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -21,13 +20,14 @@ const (
 
 // endpoint is an end of a connection, with the memory for messages.
 type endpoint struct {
+	device.Owned // the connection, too
+
 	o       *Options
 	pd      ib.PD
 	cq      ib.CQ
 	dev     ib.Device
 	message []byte // buffer of received messages
 	mr      ib.MR  // of message
-	owned   []io.Closer
 
 	conn    *rdmacm.Conn // set by Prepare
 	longest int          // bytes of the longest message that was begun
@@ -39,7 +39,7 @@ func newEndpoint(dev ib.Device, o *Options) (*endpoint, error) {
 	e := &endpoint{o: o, dev: dev}
 	e.message = e.memory(messageLen)
 	if err := e.open(dev); err != nil {
-		return nil, errors.Join(err, e.close())
+		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
@@ -48,12 +48,12 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	e.own(e.pd)
+	e.Own(e.pd)
 	c := queues()
 	if e.cq, err = dev.CreateCQ(ib.CQInit{Entries: c.MaxSendWR + c.MaxRecvWR}); err != nil {
 		return err
 	}
-	e.own(e.cq)
+	e.Own(e.cq)
 	e.mr, err = e.register(e.message, ib.LocalWrite)
 	return err
 }
@@ -61,7 +61,7 @@ func (e *endpoint) open(dev ib.Device) (err error) {
 // memory returns n bytes, which close frees.
 func (e *endpoint) memory(n int) []byte {
 	buf := ib.Alloc(e.dev, n)
-	e.own(freed{e.dev, buf})
+	e.Own(freed{e.dev, buf})
 	return buf
 }
 
@@ -82,19 +82,8 @@ func (e *endpoint) register(b []byte, access ib.Access) (ib.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.own(mr)
+	e.Own(mr)
 	return mr, nil
-}
-
-func (e *endpoint) own(c io.Closer) { e.owned = append(e.owned, c) }
-
-// close ends the connection and closes the objects, last first.
-func (e *endpoint) close() error {
-	var errs []error
-	for _, c := range slices.Backward(e.owned) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // queues returns the capacity of the QP. At most four requests are outstanding; the rest is as in the C tool.

@@ -62,7 +62,7 @@ func connect(t *testing.T, dev ib.Device, o Options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.close() })
+	t.Cleanup(func() { c.Close() })
 	if err := c.connect(t.Context(), cm); err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func serveCorrupt(t *testing.T, cm *rdmacm.CM, l *rdmacm.Listener, corrupt func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.close() })
+	t.Cleanup(func() { s.Close() })
 	if err := s.accept(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func serveClient(ctx context.Context, cm *rdmacm.CM, r *rdmacm.Request, o *Optio
 	if err != nil {
 		return errors.Join(err, r.Reject(nil))
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.accept(ctx, r); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func newServer(dev ib.Device, o *Options) (*server, error) {
 	}
 	s := &server{endpoint: e, buf: e.memory(MaxSize)}
 	if s.mr, err = e.register(s.buf, ib.LocalWrite); err != nil {
-		return nil, errors.Join(err, e.close())
+		return nil, errors.Join(err, e.Close())
 	}
 	return s, nil
 }
@@ -126,7 +126,7 @@ func (s *server) accept(ctx context.Context, r *rdmacm.Request) error {
 	case err != nil:
 		return err
 	}
-	s.own(conn)
+	s.Own(conn)
 	s.o.debugf("connected: %v to %v", conn.LocalAddr(), conn.RemoteAddr())
 	return nil
 }
