@@ -18,45 +18,40 @@ import (
 
 // Devices returns the names of the machine's RDMA devices.
 func Devices() ([]string, error) {
-	list, free, err := deviceList()
-	if err != nil {
-		return nil, err
+	_, names, free, err := deviceList()
+	if err == nil {
+		free()
 	}
-	defer free()
-	names := make([]string, len(list))
-	for i, dev := range list {
-		names[i] = C.GoString(C.ibv_get_device_name(dev))
-	}
-	return names, nil
+	return names, err
 }
 
-// deviceList returns the devices that libibverbs has found. They are valid until free; an opened
-// device stays valid.
-func deviceList() (list []*C.struct_ibv_device, free func(), err error) {
+// deviceList returns the devices that libibverbs has found, and their names. The devices are valid
+// until free; an opened device stays valid.
+func deviceList() (list []*C.struct_ibv_device, names []string, free func(), err error) {
 	var n C.int
 	array, err := C.ibv_get_device_list(&n)
 	switch {
 	case array != nil:
-		return unsafe.Slice(array, int(n)), func() { C.ibv_free_device_list(array) }, nil
+		list = unsafe.Slice(array, int(n))
+		for _, dev := range list {
+			names = append(names, C.GoString(C.ibv_get_device_name(dev)))
+		}
+		return list, names, func() { C.ibv_free_device_list(array) }, nil
 	case errors.Is(err, syscall.ENOSYS): // the kernel has no RDMA support
-		return nil, func() {}, nil
+		return nil, nil, func() {}, nil
 	}
-	return nil, nil, verbError("list RDMA devices", err)
+	return nil, nil, nil, verbError("list RDMA devices", err)
 }
 
 // Open opens an RDMA device by its name, as Devices lists it; "" takes the first.
 // The device belongs to the caller, who closes it.
 func Open(name string) (ib.Device, error) {
 	const op = "open RDMA device"
-	list, free, err := deviceList()
+	list, names, free, err := deviceList()
 	if err != nil {
 		return nil, err
 	}
 	defer free()
-	names := make([]string, len(list))
-	for i, dev := range list {
-		names[i] = C.GoString(C.ibv_get_device_name(dev))
-	}
 	at := slices.Index(names, name)
 	switch {
 	case len(names) == 0:

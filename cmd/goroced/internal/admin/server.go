@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -38,7 +39,7 @@ func answer(f func(*http.Request) (int, any, error)) http.HandlerFunc {
 			refuse(w, err)
 			return
 		}
-		writeJSON(w, status, v)
+		runner.WriteJSON(w, status, v)
 	}
 }
 
@@ -47,12 +48,8 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-func refuse(w http.ResponseWriter, err error) { writeJSON(w, statusOf(err), problem{err.Error()}) }
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
+func refuse(w http.ResponseWriter, err error) {
+	runner.WriteJSON(w, statusOf(err), problem{err.Error()})
 }
 
 // statusOf returns the HTTP status for err.

@@ -106,7 +106,7 @@ func authorize(h http.Handler) http.Handler {
 		if PeerOf(req.Context()) == nil || !reads && !Privileged(req.Context()) {
 			refused := fmt.Sprintf("%s %s is for root and the daemon's own user (%d); you are another", req.Method,
 				req.URL.Path, own)
-			writeJSON(w, http.StatusForbidden, map[string]string{"error": refused})
+			WriteJSON(w, http.StatusForbidden, map[string]string{"error": refused})
 			return
 		}
 		h.ServeHTTP(w, req)
@@ -114,7 +114,7 @@ func authorize(h http.Handler) http.Handler {
 }
 
 func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, r.daemon.Status())
+	WriteJSON(w, http.StatusOK, r.daemon.Status())
 }
 
 // health asks the daemon for its status, as the watchdog does. Only one request at a time does so, so that requests do
@@ -134,15 +134,16 @@ func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 	}
 	select {
 	case <-done:
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	case <-ctx.Done():
-		writeJSON(w, http.StatusServiceUnavailable,
+		WriteJSON(w, http.StatusServiceUnavailable,
 			map[string]string{"status": fmt.Sprintf("no answer within %v", healthLimit)})
 	}
 }
 
-func writeJSON(w http.ResponseWriter, code int, v any) {
+// WriteJSON answers a request with v. An error is not reported, as it means that the client has disconnected.
+func WriteJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
+	_ = json.NewEncoder(w).Encode(v)
 }

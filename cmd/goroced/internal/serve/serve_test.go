@@ -60,7 +60,7 @@ func openFake(c *config.Config, _ string, _ *slog.Logger) (Daemon, http.Handler,
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices", func(w http.ResponseWriter,
 		r *http.Request) {
-		writeJSON(w, 200, PeerOf(r.Context()))
+		WriteJSON(w, 200, PeerOf(r.Context()))
 	})
 	return f, mux, func() error { fmt.Fprintln(os.Stderr, "dropped"); return nil }, nil
 }
