@@ -1,8 +1,8 @@
 // Package mr is memory registration: it decides who may access which bytes, and accesses them.
 //
-// A [Memory] is what gets registered: bytes of this process ([Bytes], or memory of package hostmem), or something
-// slower that is reached by calls. A [Table] holds a device's protection domains ([PD]), regions ([Region]) and memory
-// windows ([Window]), and assigns their keys:
+// A [Memory] is what gets registered: bytes of this process ([Bytes]), or something slower that is reached by calls. A
+// [Table] holds a device's protection domains ([PD]), regions ([Region]) and memory windows ([Window]), and assigns
+// their keys:
 //
 //	Table.Register, Reregister, Deregister   a Memory <-> a Region
 //	Table.AllocWindow, FreeWindow            a Window, whose key opens nothing yet
@@ -28,6 +28,6 @@
 //
 // Tables may be used by several goroutines at once: lookups take no lock, everything that changes the table takes one.
 // In a table of several shards ([NewSharedTable]), a request that revokes a key also waits for accesses of other shards
-// (guard.go). Nothing on the data path allocates. Package hostmem makes memory that processes share; package mrtest has
-// memory for tests that completes late and fails when the test wants it to.
+// (guard.go). Nothing on the data path allocates. Package mrtest has memory for tests that completes late and fails
+// when the test wants it to.
 package mr

@@ -22,7 +22,6 @@ var layers = []struct {
 	}},
 	{"memory", []row{
 		{"mr", []string{"ib"}},
-		{"mr/hostmem", []string{"ib"}},
 		{"mr/mrtest", []string{"mr"}},
 	}},
 	{"the protocol", []row{
