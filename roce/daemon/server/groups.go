@@ -40,7 +40,8 @@ func (t *groups) enter(op string, uid uint32, gid ib.GID) error {
 	}
 	full := func(what string, would, most, of int64) error {
 		return ib.Refuse(op, what+" of one user", would,
-			fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most, of), ib.ErrLimit)
+			fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most, of),
+			ib.ErrLimit)
 	}
 	if most, ok := g.members.allows(g.users[uid], 1); !ok {
 		return full("QPs in the group", g.users[uid]+1, most, g.members.most)

@@ -296,8 +296,8 @@ func TestDeterminism(t *testing.T) {
 		t.Error("different seeds give the same faults")
 	}
 	for what, n := range map[string]uint64{"dropped": ca.Dropped, "duplicated": ca.Duplicated,
-		"reordered": ca.Reordered, "delayed": ca.Delayed, "bad checksums": ca.BadChecksums, "marked": ca.Marked, "corrupted": ca.Corrupted,
-		"truncated": ca.Truncated} {
+		"reordered": ca.Reordered, "delayed": ca.Delayed, "bad checksums": ca.BadChecksums,
+		"marked": ca.Marked, "corrupted": ca.Corrupted, "truncated": ca.Truncated} {
 		if n == 0 {
 			t.Errorf("no frames %s: counts %+v", what, ca)
 		}
