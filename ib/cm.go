@@ -159,9 +159,9 @@ type CMConnParam struct {
 
 // CMReject has the arguments of Reject.
 type CMReject struct {
-	// Reason is the reason of the REJ (IBTA 12.6.7.2); 0 stands for 28, consumer reject. rdma_ucm supports 28 and 35
-	// only. For a datagram service it is translated to one of four SIDR statuses.
-	Reason      uint16
+	// Reason is the reason of the REJ; 0 stands for RejectConsumer. rdma_ucm supports RejectConsumer and
+	// RejectVendorOption only. For a datagram service it is translated to SIDRUnsupported, SIDRNoQP or SIDRReject.
+	Reason      RejectReason
 	Info        []byte // additional reject information, at most 72 bytes
 	PrivateData []byte // at most 148 bytes; UD: 136
 }

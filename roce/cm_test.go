@@ -375,7 +375,7 @@ func TestCMLimits(t *testing.T) {
 	requested := b[0].next(ib.CMConnectRequest).ID
 	ask()
 	ask()
-	if ev := a.next(ib.CMRejected); ev.ID != first || ev.Status != int(wire.RejectNoResources) {
+	if ev := a.next(ib.CMRejected); ev.ID != first || ev.Status != int(ib.RejectNoResources) {
 		t.Errorf("%+v, want the oldest to be rejected", ev)
 	}
 	if got := b[0].events(); len(got) != 3 || got[2].Type != ib.CMUnreachable && got[0].Type != ib.CMUnreachable &&
@@ -390,7 +390,7 @@ func TestCMLimits(t *testing.T) {
 		t.Errorf("a fifth ID: %v", err)
 	}
 	late := ask()
-	if ev := a.next(ib.CMRejected); ev.ID != late || ev.Status != int(wire.RejectNoResources) {
+	if ev := a.next(ib.CMRejected); ev.ID != late || ev.Status != int(ib.RejectNoResources) {
 		t.Errorf("%+v, want a request beyond the IDs to be rejected", ev)
 	}
 	must(t, extra.Close())

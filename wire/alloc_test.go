@@ -1,6 +1,10 @@
 package wire
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
 
 // Nothing here allocates, whether the packet is good or bad.
 func TestNoAllocations(t *testing.T) {
@@ -65,7 +69,7 @@ func TestNoAllocationsCM(t *testing.T) {
 		check("CMHeader.Put", func() { c.Put(mad[:]) })
 	}
 	check("SplitServiceID", func() {
-		_, _, _ = SplitServiceID(uint64(PortSpaceTCP) << 16)
+		_, _, _ = SplitServiceID(uint64(ib.PortSpaceTCP) << 16)
 		_, _, _ = SplitServiceID(7)
 	})
 }

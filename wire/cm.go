@@ -82,11 +82,16 @@ const (
 	MessageOther CMMessage = 2 // REJ: none of these; MRA: a LAP
 )
 
+// String returns the short name of the message.
+func (m CMMessage) String() string { return nameOf(messageText[:], int(m), "CMMessage") }
+
+var messageText = [...]string{MessageREQ: "REQ", MessageREP: "REP", MessageOther: "other"}
+
 // REJ rejects a message, or a connection (IBTA 12.6.7).
 type REJ struct {
 	LocalID, RemoteID uint32 // LocalID is 0 if the sender has no ID
 	Message           CMMessage
-	Reason            RejectReason
+	Reason            ib.RejectReason
 	Info              []byte // additional reject information, at most REJInfoLen
 	PrivateData       []byte
 }
@@ -138,68 +143,13 @@ type SIDRREQ struct {
 // SIDRREP answers a SIDRREQ (IBTA 12.11.2.2).
 type SIDRREP struct {
 	RequestID   uint32
-	Status      SIDRStatus
+	Status      ib.SIDRStatus
 	QPN         ib.QPN
 	ServiceID   uint64
 	QKey        uint32
 	Info        []byte // at most SIDRREPInfoLen
 	PrivateData []byte
 }
-
-// SIDRStatus says whether a SIDRREP has a QP, and if not, why.
-type SIDRStatus uint8
-
-// SIDR statuses.
-const (
-	SIDRValid       SIDRStatus = 0
-	SIDRUnsupported SIDRStatus = 1 // no such service
-	SIDRReject      SIDRStatus = 2 // rejected by the service
-	SIDRNoQP        SIDRStatus = 3
-	SIDRRedirect    SIDRStatus = 4
-	SIDRBadVersion  SIDRStatus = 5
-	numSIDRStatus              = 6
-)
-
-// RejectReason is the reason of a REJ (IBTA 12.6.7.2).
-type RejectReason uint16
-
-// Reasons of a REJ.
-const (
-	RejectNoQP                   RejectReason = 1
-	RejectNoEEC                  RejectReason = 2
-	RejectNoResources            RejectReason = 3
-	RejectTimeout                RejectReason = 4
-	RejectUnsupported            RejectReason = 5
-	RejectInvalidCommID          RejectReason = 6
-	RejectInvalidCommInstance    RejectReason = 7
-	RejectInvalidServiceID       RejectReason = 8 // there is no listener
-	RejectInvalidTransport       RejectReason = 9
-	RejectStale                  RejectReason = 10 // the sender's QP has a connection here already
-	RejectRDCNotExist            RejectReason = 11
-	RejectInvalidGID             RejectReason = 12
-	RejectInvalidLID             RejectReason = 13
-	RejectInvalidSL              RejectReason = 14
-	RejectInvalidTrafficClass    RejectReason = 15
-	RejectInvalidHopLimit        RejectReason = 16
-	RejectInvalidPacketRate      RejectReason = 17
-	RejectInvalidAltGID          RejectReason = 18
-	RejectInvalidAltLID          RejectReason = 19
-	RejectInvalidAltSL           RejectReason = 20
-	RejectInvalidAltTrafficClass RejectReason = 21
-	RejectInvalidAltHopLimit     RejectReason = 22
-	RejectInvalidAltPacketRate   RejectReason = 23
-	RejectPortCMRedirect         RejectReason = 24
-	RejectPortRedirect           RejectReason = 25
-	RejectInvalidMTU             RejectReason = 26
-	RejectResponderResources     RejectReason = 27
-	RejectConsumer               RejectReason = 28 // by the application
-	RejectRNRRetry               RejectReason = 29
-	RejectDuplicateCommID        RejectReason = 30
-	RejectInvalidClassVersion    RejectReason = 31
-	RejectInvalidFlowLabel       RejectReason = 32
-	RejectInvalidAltFlowLabel    RejectReason = 33
-	RejectVendorOption           RejectReason = 35
-)
 
 // CMHeaderLen is the length of the header that rdma_cm puts before the private data of REQs and SIDR_REQs (IBTA annex
 // A11, Linux's struct cma_hdr).
@@ -210,14 +160,3 @@ type CMHeader struct {
 	Src, Dst ib.GID // IPv4 addresses in mapped form; both of one family
 	SrcPort  uint16
 }
-
-// PortSpace is the part of a service ID that says what the ports mean.
-type PortSpace = ib.PortSpace
-
-// Port spaces of rdma_cm.
-const (
-	PortSpaceIPoIB = ib.PortSpaceIPoIB
-	PortSpaceTCP   = ib.PortSpaceTCP
-	PortSpaceUDP   = ib.PortSpaceUDP
-	PortSpaceIB    = ib.PortSpaceIB
-)

@@ -28,7 +28,7 @@ func (m *REJ) Decode(mad *[MADLen]byte) {
 	b := mad[MADHeaderLen:]
 	m.LocalID, m.RemoteID = getIDs(b)
 	m.Message = CMMessage(b[8] >> 6)
-	m.Reason = RejectReason(binary.BigEndian.Uint16(b[10:]))
+	m.Reason = ib.RejectReason(binary.BigEndian.Uint16(b[10:]))
 	m.Info = getInfo(b[12:84], b[9]>>1)
 	m.PrivateData = b[84:]
 }
@@ -136,7 +136,7 @@ func (m *SIDRREQ) Put(mad *[MADLen]byte) {
 func (m *SIDRREP) Decode(mad *[MADLen]byte) {
 	b := mad[MADHeaderLen:]
 	m.RequestID = binary.BigEndian.Uint32(b)
-	m.Status = SIDRStatus(b[4])
+	m.Status = ib.SIDRStatus(b[4])
 	m.QPN = ib.QPN(getHigh24(b[8:]))
 	m.ServiceID = binary.BigEndian.Uint64(b[12:])
 	m.QKey = binary.BigEndian.Uint32(b[20:])

@@ -59,14 +59,14 @@ func (h *CMHeader) Put(private []byte) {
 }
 
 // SplitServiceID is the inverse of [ib.PortSpace.ServiceID]. ok is false if the service ID is in none of the port
-// spaces above.
-func SplitServiceID(id uint64) (space PortSpace, port uint16, ok bool) {
+// spaces of package ib.
+func SplitServiceID(id uint64) (space ib.PortSpace, port uint16, ok bool) {
 	if id>>32 != 0 {
 		return 0, 0, false
 	}
-	space = PortSpace(id >> 16)
+	space = ib.PortSpace(id >> 16)
 	switch space {
-	case PortSpaceIPoIB, PortSpaceTCP, PortSpaceUDP, PortSpaceIB:
+	case ib.PortSpaceIPoIB, ib.PortSpaceTCP, ib.PortSpaceUDP, ib.PortSpaceIB:
 		return space, uint16(id), true
 	}
 	return 0, 0, false

@@ -203,7 +203,7 @@ func TestTsharkCM(t *testing.T) {
 				req.ServiceID |= 1 << 63 // none of rdma_cm
 				if f.bool() {
 					ip := CMHeader{Src: f.gid(), Dst: f.gid(), SrcPort: uint16(f.bits(16))}
-					req.ServiceID, req.PrivateData = PortSpaceTCP.ServiceID(uint16(f.bits(16))),
+					req.ServiceID, req.PrivateData = ib.PortSpaceTCP.ServiceID(uint16(f.bits(16))),
 						make([]byte, REQPrivateLen)
 					ip.Put(req.PrivateData)
 				}

@@ -22,7 +22,7 @@
 // parts of it. Put writes everything that follows the MAD header, with reserved bits 0. Numbers that are too large for
 // their field keep the low bits, and data that are too long are cut, so check the length of what applications pass. The
 // data must not overlap the MAD, except where Decode of the same message has found them. [CMHeader] is the header that
-// rdma_cm puts before the private data of applications, [PortSpace] its part of a service ID.
+// rdma_cm puts before the private data of applications, [ib.PortSpace] its part of a service ID.
 //
 // [Frame] is for users of whole frames: packet sockets, XDP, captures.
 //

@@ -124,7 +124,7 @@ func handleREP(m *Manager, c *conn, in *input) {
 	}
 	if old := m.byQP[qp]; old != nil {
 		m.stats.Stale++
-		m.rejectREP(in, wire.RejectStale)
+		m.rejectREP(in, ib.RejectStale)
 		m.dispatch(old, onStale, in)
 		return
 	}
@@ -138,7 +138,7 @@ func handleREP(m *Manager, c *conn, in *input) {
 }
 
 // rejectREP rejects the REP in in, with the communication IDs of the REP.
-func (m *Manager) rejectREP(in *input, reason wire.RejectReason) {
+func (m *Manager) rejectREP(in *input, reason ib.RejectReason) {
 	m.reply(in, wire.AttrREJ, &wire.REJ{LocalID: in.rep.RemoteID, RemoteID: in.rep.LocalID, Message: wire.MessageREP,
 		Reason: reason})
 }
@@ -147,7 +147,7 @@ func (m *Manager) rejectREP(in *input, reason wire.RejectReason) {
 // peer gives up only after it has sent the REP for the last time.
 func orphanREP(m *Manager, _ *conn, in *input) {
 	m.stats.UnknownID++
-	m.rejectREP(in, wire.RejectInvalidCommID)
+	m.rejectREP(in, ib.RejectInvalidCommID)
 }
 
 // Confirm sends the RTU after Replied (IBTA 12.6.9). private may have 224 bytes.
@@ -181,7 +181,7 @@ func handleREJ(m *Manager, c *conn, in *input) {
 
 // replaced ends a connection whose peer has begun a new one, with the same QP, before the handshake was over.
 func replaced(m *Manager, c *conn, _ *input) {
-	m.fail(c, Event{Kind: Rejected, Reason: wire.RejectStale})
+	m.fail(c, Event{Kind: Rejected, Reason: ib.RejectStale})
 }
 
 // noREP ends a connection whose REQs got no answer. A REJ tells a peer that has asked for more time that it need not

@@ -15,8 +15,8 @@ func TestLostREJOfREQ(t *testing.T) {
 	w.loseFirst(B, wire.AttrREJ, 2)
 	B.listen(testService, false)
 	_, b := w.request()
-	w.check(B.Reject(w.now, b, wire.RejectConsumer, nil, []byte("no")))
-	if e := A.wait(Rejected); e.Reason != wire.RejectConsumer || string(e.PrivateData[:2]) != "no" {
+	w.check(B.Reject(w.now, b, ib.RejectConsumer, nil, []byte("no")))
+	if e := A.wait(Rejected); e.Reason != ib.RejectConsumer || string(e.PrivateData[:2]) != "no" {
 		t.Errorf("rejected for %v, %q", e.Reason, e.PrivateData)
 	}
 	w.want("A REQ", "B REJ lost", "A REQ", "B REJ lost", "A REQ", "B REJ")
@@ -57,7 +57,7 @@ func TestLostSIDRREP(t *testing.T) {
 func (w *world) refused() {
 	w.t.Helper()
 	_, b := w.request()
-	w.check(w.hosts[1].Reject(w.now, b, wire.RejectConsumer, nil, nil))
+	w.check(w.hosts[1].Reject(w.now, b, ib.RejectConsumer, nil, nil))
 	w.hosts[0].event(Rejected)
 }
 
@@ -78,7 +78,7 @@ func TestLateCopyOfREQ(t *testing.T) {
 	if B.stats.Duplicates != 1 || B.stats.Stale != 0 {
 		t.Errorf("%+v", B.stats)
 	}
-	w.check(B.Reject(w.now, b, wire.RejectConsumer, nil, nil))
+	w.check(B.Reject(w.now, b, ib.RejectConsumer, nil, nil))
 	A.event(Rejected)
 
 	req.MAD[15]++ // the last byte of the transaction ID

@@ -63,7 +63,7 @@ type Resolve struct {
 
 // Answer has the arguments of Manager.Answer, which answers a request of a datagram service.
 type Answer struct {
-	Status      wire.SIDRStatus
+	Status      ib.SIDRStatus
 	QPN         ib.QPN
 	QKey        uint32
 	Info        []byte
@@ -125,13 +125,13 @@ type Event struct {
 	Header    wire.CMHeader // Request: addresses and ports from the rdma_cm header
 	HasHeader bool          // Request: the service ID belongs to rdma_cm, so Header is valid
 
-	Conn   ConnParams        // Request, Replied, Established: as agreed so far; the first PSNs are always set
-	SRQ    bool              // Request, Replied: the peer's QP has an SRQ
-	QKey   uint32            // Resolved, with Conn.RemoteQPN
-	Reason wire.RejectReason // Rejected, Dropped
-	Status wire.SIDRStatus   // Rejected, with Datagram
-	Waited string            // Unreachable: the message that was not answered: "REQ", "REP", "SIDR_REQ"
-	Sent   int               // Unreachable: how often it was sent
+	Conn   ConnParams      // Request, Replied, Established: as agreed so far; the first PSNs are always set
+	SRQ    bool            // Request, Replied: the peer's QP has an SRQ
+	QKey   uint32          // Resolved, with Conn.RemoteQPN
+	Reason ib.RejectReason // Rejected, Dropped
+	Status ib.SIDRStatus   // Rejected, with Datagram
+	Waited string          // Unreachable: the message that was not answered: "REQ", "REP", "SIDR_REQ"
+	Sent   int             // Unreachable: how often it was sent
 
 	Info        []byte // Rejected: additional reject information
 	PrivateData []byte // the whole field of the peer's message, without the rdma_cm header

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // phase is what a consumer knows of an ID.
@@ -175,7 +174,7 @@ func (c *consumer) act(id ID) {
 		c.must("Accept", err)
 		l.phase, l.conn = accepted, conn
 	case l.phase == requested && roll < 80, l.phase == answered && roll >= 80 && roll < 85:
-		c.must("Reject", c.Reject(now, id, wire.RejectConsumer, nil, nil))
+		c.must("Reject", c.Reject(now, id, ib.RejectConsumer, nil, nil))
 		c.end(id, "rejected")
 	case l.phase == requested, l.phase == answered && roll >= 85:
 		c.must("Delay", c.Delay(now, id, ib.Instant(c.rng.Int64N(int64(3*second)))))
@@ -188,7 +187,7 @@ func (c *consumer) act(id ID) {
 		c.must("Disconnect", c.Disconnect(now, id, nil))
 		l.phase = leaving
 	case l.phase == asking:
-		status := wire.SIDRStatus(c.rng.IntN(2)) * wire.SIDRReject
+		status := ib.SIDRStatus(c.rng.IntN(2)) * ib.SIDRReject
 		c.must("Answer", c.Answer(now, id, Answer{Status: status, QPN: 5, QKey: 6}))
 		c.end(id, "answered")
 	}

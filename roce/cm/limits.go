@@ -2,7 +2,6 @@ package cm
 
 import (
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // makeRoom enforces the limits before a request of src is accepted. It returns false if no ID can be freed for it.
@@ -28,7 +27,7 @@ func (m *Manager) roomForID() bool {
 // sent a REJ: one message for each REQ does not amplify traffic.
 func (m *Manager) evictHalfOpen(c *conn) {
 	m.stats.HalfOpenDropped++
-	m.reject(c, wire.RejectNoResources, nil, nil)
+	m.reject(c, ib.RejectNoResources, nil, nil)
 	if mayDataArrived.has(c.state) { // accepted: only the RTU is missing
 		m.fail(c, Event{Kind: Unreachable, Waited: "REP", Sent: c.sent})
 		return

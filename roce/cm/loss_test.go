@@ -150,7 +150,7 @@ func TestNoRTU(t *testing.T) {
 		if !repLost {
 			A.event(Replied)
 		}
-		if e := A.event(Rejected); e.Reason != wire.RejectTimeout {
+		if e := A.event(Rejected); e.Reason != ib.RejectTimeout {
 			t.Errorf("event %+v", e)
 		}
 		w.empty()
@@ -290,8 +290,8 @@ func TestLostREJOfREP(t *testing.T) {
 	_, err := B.Accept(w.now, b, consent())
 	w.check(err)
 	A.wait(Replied)
-	w.check(A.Reject(w.now, a, wire.RejectConsumer, nil, nil))
-	if e := B.wait(Rejected); e.Reason != wire.RejectInvalidCommID {
+	w.check(A.Reject(w.now, a, ib.RejectConsumer, nil, nil))
+	if e := B.wait(Rejected); e.Reason != ib.RejectInvalidCommID {
 		t.Errorf("rejected for %v", e.Reason)
 	}
 	w.want("A REQ", "B REP", "A REJ lost", "B REP", "A REJ")

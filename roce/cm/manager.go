@@ -119,7 +119,7 @@ func (m *Manager) Unlisten(id ListenID) (done bool) {
 			return false
 		}
 		c := l.waiting.Front().Value.(*conn)
-		m.reject(c, wire.RejectInvalidServiceID, nil, nil)
+		m.reject(c, ib.RejectInvalidServiceID, nil, nil)
 		m.fail(c, Event{Kind: Dropped})
 	}
 	delete(m.byListen, id)
@@ -129,7 +129,7 @@ func (m *Manager) Unlisten(id ListenID) (done bool) {
 // Reject answers a Request, or Replied, with a REJ (IBTA 12.6.7); a Request of a datagram service with a SIDR_REP of
 // status SIDRReject, which cannot carry the reason. Copies of the request get the same answer again. info may have 72
 // bytes, private 148 (SIDR: 136).
-func (m *Manager) Reject(now ib.Instant, id ID, reason wire.RejectReason, info, private []byte) error {
+func (m *Manager) Reject(now ib.Instant, id ID, reason ib.RejectReason, info, private []byte) error {
 	c, err := m.get("reject", id, mayReject)
 	if err != nil {
 		return err

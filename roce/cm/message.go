@@ -67,7 +67,7 @@ func (m *Manager) wellFormed(in *input) bool {
 		m.stats.BadHeader++
 		if h.Attr == wire.AttrREQ {
 			in.req.Decode(&in.mad)
-			m.rejectREQ(in, wire.RejectInvalidClassVersion, nil)
+			m.rejectREQ(in, ib.RejectInvalidClassVersion, nil)
 		}
 		return false
 	case h.Attr < wire.AttrREQ || h.Attr > wire.AttrSIDRREP:
@@ -145,7 +145,7 @@ func (m *Manager) findBoth(in *input, local, remote uint32) *conn {
 // cm_acquire_rejected_id). A REJ of our REQ that arrives after a REP only answers a repeated REQ, and is ignored.
 func (m *Manager) findRejected(in *input) *conn {
 	r := &in.rej
-	if r.Reason == wire.RejectTimeout && len(r.Info) >= 8 {
+	if r.Reason == ib.RejectTimeout && len(r.Info) >= 8 {
 		key := remoteKey{id: r.LocalID, guid: binary.BigEndian.Uint64(r.Info), gid: in.path.Remote}
 		if c := m.byRemote[key]; c != nil && halfOpen.has(c.state) { // otherwise the peer knows our ID
 			return c
@@ -171,12 +171,12 @@ func (in *input) sidrKey() remoteKey {
 }
 
 // rejectREQ rejects a REQ for which no connection exists.
-func (m *Manager) rejectREQ(in *input, reason wire.RejectReason, info []byte) {
+func (m *Manager) rejectREQ(in *input, reason ib.RejectReason, info []byte) {
 	m.reply(in, wire.AttrREJ, &wire.REJ{RemoteID: in.req.LocalID, Message: wire.MessageREQ, Reason: reason, Info: info})
 }
 
 // reject sends the REJ or SIDR_REP that ends c at its peer. The fields are those of Linux's cm_format_rej.
-func (m *Manager) reject(c *conn, reason wire.RejectReason, info, private []byte) {
+func (m *Manager) reject(c *conn, reason ib.RejectReason, info, private []byte) {
 	if c.state == sidrReqRcvd {
 		m.answerSIDR(c, Answer{Status: sidrStatusOf(reason), Info: info, PrivateData: private})
 		return
@@ -203,5 +203,5 @@ func (m *Manager) reject(c *conn, reason wire.RejectReason, info, private []byte
 func (m *Manager) rejectTimeout(c *conn) {
 	var guid [8]byte
 	binary.BigEndian.PutUint64(guid[:], m.opts.GUID)
-	m.reject(c, wire.RejectTimeout, guid[:], nil)
+	m.reject(c, ib.RejectTimeout, guid[:], nil)
 }

@@ -17,14 +17,14 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 		// The peer has forgotten the connection that its QP had (IBTA 12.9.8.3.1, Linux's cm_match_req). A QP whose
 		// connection is in timewait may be used again, as in Linux's cm_enter_timewait.
 		m.stats.Stale++
-		m.rejectREQ(in, wire.RejectStale, nil)
+		m.rejectREQ(in, ib.RejectStale, nil)
 		m.dispatch(old, onStale, in)
 		return
 	}
 	l := m.listener(req.ServiceID, in.path.Local, false)
 	if l == nil {
 		m.stats.NoListener++
-		m.rejectREQ(in, wire.RejectInvalidServiceID, nil)
+		m.rejectREQ(in, ib.RejectInvalidServiceID, nil)
 		return
 	}
 	e := Event{Kind: Request, Listener: l.id, PrivateData: req.PrivateData}
@@ -35,7 +35,7 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 	}
 	if !m.makeRoom(in.path.Remote) {
 		m.stats.NoResources++
-		m.rejectREQ(in, wire.RejectNoResources, nil)
+		m.rejectREQ(in, ib.RejectNoResources, nil)
 		return
 	}
 	// Flow label, traffic class and hop limit of the peer's packets are used for ours, too (Linux's cm_req_handler).
@@ -53,24 +53,24 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 
 // checkREQ returns the reason to reject a REQ, 0 if there is none, and the REJ's additional information (IBTA
 // 12.6.7.2). It moves the rdma_cm header from the private data of e to e.Header.
-func checkREQ(in *input, e *Event) (wire.RejectReason, []byte) {
+func checkREQ(in *input, e *Event) (ib.RejectReason, []byte) {
 	req := &in.req
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
-		return wire.RejectInvalidTransport, nil
+		return ib.RejectInvalidTransport, nil
 	case req.QPN <= ib.QPNGSI || req.QPN == ib.QPNMulticast:
-		return wire.RejectUnsupported, nil
+		return ib.RejectUnsupported, nil
 	case req.PathMTU == 0:
-		return wire.RejectInvalidMTU, nil
+		return ib.RejectInvalidMTU, nil
 	case req.Primary.RemoteGID != in.path.Local:
-		return wire.RejectInvalidGID, in.path.Local[:]
+		return ib.RejectInvalidGID, in.path.Local[:]
 	}
 	if err := e.takeHeader(req.ServiceID); err != nil {
 		// Linux's cma_ib_req_handler fails here, and the REJ then has the reason "consumer reject".
-		return wire.RejectConsumer, nil
+		return ib.RejectConsumer, nil
 	}
 	if e.HasHeader && e.Header.Dst != in.path.Local {
-		return wire.RejectInvalidGID, in.path.Local[:]
+		return ib.RejectInvalidGID, in.path.Local[:]
 	}
 	return 0, nil
 }
@@ -167,14 +167,14 @@ func noRTU(m *Manager, c *conn, _ *input) {
 
 // decline rejects what the consumer has released before the handshake was over.
 func decline(m *Manager, c *conn, _ *input) {
-	m.reject(c, wire.RejectConsumer, nil, nil)
+	m.reject(c, ib.RejectConsumer, nil, nil)
 	m.forget(c)
 }
 
 // refuseStale answers a repeated REQ whose connection has ended already. It must not create another connection.
 func refuseStale(m *Manager, _ *conn, in *input) {
 	m.stats.Duplicates++
-	m.rejectREQ(in, wire.RejectStale, nil)
+	m.rejectREQ(in, ib.RejectStale, nil)
 }
 
 // clone copies data out of a received message, so that an event may keep it.

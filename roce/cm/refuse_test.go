@@ -20,12 +20,12 @@ func TestNoListener(t *testing.T) {
 	B.listen(testService, true) // takes no REQ
 	a, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
-	if e := A.event(Rejected); e.ID != a || e.Reason != wire.RejectInvalidServiceID {
+	if e := A.event(Rejected); e.ID != a || e.Reason != ib.RejectInvalidServiceID {
 		t.Fatalf("%+v", e)
 	}
 	_, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService + 1, GiveUp: ib.Never})
 	w.check(err)
-	if e := A.event(Rejected); !e.Datagram || e.Status != wire.SIDRUnsupported {
+	if e := A.event(Rejected); !e.Datagram || e.Status != ib.SIDRUnsupported {
 		t.Fatalf("%+v", e)
 	}
 	w.want("A REQ", "B REJ", "A SIDR_REQ", "B SIDR_REP")
@@ -42,11 +42,11 @@ func TestReject(t *testing.T) {
 	B.listen(testService, false)
 	B.listen(testService, true)
 	info, private := []byte("info"), []byte("why not")
-	want := Event{Kind: Rejected, Reason: wire.RejectConsumer, Info: info, PrivateData: padded("why not", 148)}
+	want := Event{Kind: Rejected, Reason: ib.RejectConsumer, Info: info, PrivateData: padded("why not", 148)}
 
 	a, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
-	w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, info, private))
+	w.check(B.Reject(w.now, B.event(Request).ID, ib.RejectConsumer, info, private))
 	want.ID = a
 	if d := cmp.Diff(want, A.event(Rejected)); d != "" {
 		t.Fatal(d)
@@ -58,7 +58,7 @@ func TestReject(t *testing.T) {
 	_, err = B.Accept(w.now, b, consent())
 	w.check(err)
 	A.event(Replied)
-	w.check(A.Reject(w.now, a, wire.RejectConsumer, info, private))
+	w.check(A.Reject(w.now, a, ib.RejectConsumer, info, private))
 	want.ID = b
 	if d := cmp.Diff(want, B.event(Rejected)); d != "" {
 		t.Fatal(d)
@@ -66,8 +66,8 @@ func TestReject(t *testing.T) {
 
 	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: ib.Never})
 	w.check(err)
-	w.check(B.Reject(w.now, B.event(Request).ID, wire.RejectConsumer, info, private))
-	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: wire.SIDRReject, Info: info,
+	w.check(B.Reject(w.now, B.event(Request).ID, ib.RejectConsumer, info, private))
+	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: ib.SIDRReject, Info: info,
 		PrivateData: padded("why not", 136)}
 	if d := cmp.Diff(want, A.event(Rejected)); d != "" {
 		t.Fatal(d)
@@ -155,7 +155,7 @@ func TestUnlisten(t *testing.T) {
 
 	B.Unlisten(l)
 	B.event(Dropped)
-	if e := A.event(Rejected); e.Reason != wire.RejectInvalidServiceID {
+	if e := A.event(Rejected); e.Reason != ib.RejectInvalidServiceID {
 		t.Fatalf("%+v", e)
 	}
 	w.check(A.Confirm(w.now, accepted, nil)) // what was accepted goes on
@@ -202,19 +202,19 @@ func TestObjections(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		spoil  func(*wire.REQ)
-		reason wire.RejectReason
+		reason ib.RejectReason
 	}{
 		{"XRC", func(r *wire.REQ) { r.Transport, r.ExtTransport = wire.CMTransportExt, 1 },
-			wire.RejectInvalidTransport},
-		{"RD", func(r *wire.REQ) { r.Transport = 2 }, wire.RejectInvalidTransport},
-		{"QP 0", func(r *wire.REQ) { r.QPN = 0 }, wire.RejectUnsupported},
-		{"QP 1", func(r *wire.REQ) { r.QPN = 1 }, wire.RejectUnsupported},
-		{"multicast QP", func(r *wire.REQ) { r.QPN = ib.QPNMulticast }, wire.RejectUnsupported},
-		{"no MTU", func(r *wire.REQ) { r.PathMTU = 0 }, wire.RejectInvalidMTU},
-		{"another GID", func(r *wire.REQ) { r.Primary.RemoteGID = gidOf(9) }, wire.RejectInvalidGID},
-		{"another address", func(r *wire.REQ) { r.PrivateData[35]++ }, wire.RejectInvalidGID},
-		{"header version", func(r *wire.REQ) { r.PrivateData[0] = 1 }, wire.RejectConsumer},
-		{"IP version", func(r *wire.REQ) { r.PrivateData[1] = 0x50 }, wire.RejectConsumer},
+			ib.RejectInvalidTransport},
+		{"RD", func(r *wire.REQ) { r.Transport = 2 }, ib.RejectInvalidTransport},
+		{"QP 0", func(r *wire.REQ) { r.QPN = 0 }, ib.RejectUnsupported},
+		{"QP 1", func(r *wire.REQ) { r.QPN = 1 }, ib.RejectUnsupported},
+		{"multicast QP", func(r *wire.REQ) { r.QPN = ib.QPNMulticast }, ib.RejectUnsupported},
+		{"no MTU", func(r *wire.REQ) { r.PathMTU = 0 }, ib.RejectInvalidMTU},
+		{"another GID", func(r *wire.REQ) { r.Primary.RemoteGID = gidOf(9) }, ib.RejectInvalidGID},
+		{"another address", func(r *wire.REQ) { r.PrivateData[35]++ }, ib.RejectInvalidGID},
+		{"header version", func(r *wire.REQ) { r.PrivateData[0] = 1 }, ib.RejectConsumer},
+		{"IP version", func(r *wire.REQ) { r.PrivateData[1] = 0x50 }, ib.RejectConsumer},
 	} {
 		w := newWorld(t, 2, Options{})
 		A, B := w.hosts[0], w.hosts[1]
@@ -232,7 +232,7 @@ func TestObjections(t *testing.T) {
 		if e.Reason != test.reason {
 			t.Errorf("%s: reason %d, want %d", test.name, e.Reason, test.reason)
 		}
-		if test.reason == wire.RejectInvalidGID && string(e.Info) != string(B.gid[:]) {
+		if test.reason == ib.RejectInvalidGID && string(e.Info) != string(B.gid[:]) {
 			t.Errorf("%s: the REJ does not name the right GID: %x", test.name, e.Info)
 		}
 		if B.stats.Refused != 1 {
@@ -260,7 +260,7 @@ func TestSIDRObjections(t *testing.T) {
 		spoil(&req)
 		req.Put(&m.MAD)
 		w.carry(A, m)
-		if e := A.event(Rejected); e.Status != wire.SIDRReject || B.stats.Refused != 1 {
+		if e := A.event(Rejected); e.Status != ib.SIDRReject || B.stats.Refused != 1 {
 			t.Errorf("%s: status %v; %+v", name, e.Status, B.stats)
 		}
 		w.empty()
@@ -349,7 +349,7 @@ func TestForged(t *testing.T) {
 	}
 	forge(wire.AttrDREQ, &wire.DREQ{LocalID: uint32(b), RemoteID: uint32(a), RemoteQPN: 0x100})
 	forge(wire.AttrREJ, &wire.REJ{LocalID: uint32(b), RemoteID: uint32(a), Message: wire.MessageOther,
-		Reason: wire.RejectConsumer})
+		Reason: ib.RejectConsumer})
 	forge(wire.AttrREQ, &wire.REQ{LocalID: 77, CAGUID: B.opts.GUID, QPN: 0x200, ServiceID: 1})
 	w.want("C DREQ", "C REJ", "C REQ", "A DREP", "A REJ")
 	wrong := Message{Path: B.pathTo(A)}
@@ -382,12 +382,12 @@ func TestREJFields(t *testing.T) {
 		local bool
 		want  wire.REJ
 	}{
-		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: wire.RejectTimeout,
+		{"REQ SENT", true, wire.REJ{Message: wire.MessageOther, Reason: ib.RejectTimeout,
 			Info: []byte{0, 0, 0, 0, 0, 0, 0, 5}}},
-		{"REQ RCVD", false, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
-		{"MRA(REQ) SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: wire.RejectConsumer}},
-		{"REP SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageOther, Reason: wire.RejectConsumer}},
-		{"REP RCVD", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREP, Reason: wire.RejectConsumer}},
+		{"REQ RCVD", false, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: ib.RejectConsumer}},
+		{"MRA(REQ) SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREQ, Reason: ib.RejectConsumer}},
+		{"REP SENT", true, wire.REJ{RemoteID: peerID, Message: wire.MessageOther, Reason: ib.RejectConsumer}},
+		{"REP RCVD", true, wire.REJ{RemoteID: peerID, Message: wire.MessageREP, Reason: ib.RejectConsumer}},
 	} {
 		i := slices.IndexFunc(labs, func(l labState) bool { return l.name == test.state })
 		l := newLab(t, labs[i].reach)
@@ -416,14 +416,14 @@ func TestRejectedByOneID(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	a, b := w.connect()
 	var mad [wire.MADLen]byte
-	format(&mad, wire.AttrREJ, 1, &wire.REJ{LocalID: uint32(a), Message: wire.MessageOther, Reason: wire.RejectTimeout,
+	format(&mad, wire.AttrREJ, 1, &wire.REJ{LocalID: uint32(a), Message: wire.MessageOther, Reason: ib.RejectTimeout,
 		Info: binary.BigEndian.AppendUint64(nil, A.opts.GUID)})
 	B.Handle(w.now, Path{Local: B.gid, Remote: A.gid}, mad[:])
 	if s := B.conns[b].state; s != established {
 		t.Errorf("the connection is %v after a REJ with one ID, want %v", s, established)
 	}
 	format(&mad, wire.AttrREJ, 1, &wire.REJ{LocalID: uint32(a), RemoteID: uint32(b), Message: wire.MessageOther,
-		Reason: wire.RejectTimeout})
+		Reason: ib.RejectTimeout})
 	B.Handle(w.now, Path{Local: B.gid, Remote: A.gid}, mad[:])
 	if s := B.conns[b].state; s != timewait {
 		t.Errorf("the connection is %v after a REJ with both IDs, want %v", s, timewait)

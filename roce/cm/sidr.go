@@ -36,18 +36,18 @@ func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	l := m.listener(req.ServiceID, in.path.Local, true)
 	if l == nil {
 		m.stats.NoListener++
-		m.rejectSIDR(in, wire.SIDRUnsupported)
+		m.rejectSIDR(in, ib.SIDRUnsupported)
 		return
 	}
 	e := Event{Kind: Request, Datagram: true, Listener: l.id, PrivateData: req.PrivateData}
 	if err := e.takeHeader(req.ServiceID); err != nil || e.HasHeader && e.Header.Dst != in.path.Local {
 		m.stats.Refused++
-		m.rejectSIDR(in, wire.SIDRReject)
+		m.rejectSIDR(in, ib.SIDRReject)
 		return
 	}
 	if !m.makeRoom(in.path.Remote) {
 		m.stats.NoResources++
-		m.rejectSIDR(in, wire.SIDRNoQP)
+		m.rejectSIDR(in, ib.SIDRNoQP)
 		return
 	}
 	c := m.add(in.path)
@@ -61,7 +61,7 @@ func handleSIDRREQ(m *Manager, _ *conn, in *input) {
 	m.raise(c, e)
 }
 
-func (m *Manager) rejectSIDR(in *input, status wire.SIDRStatus) {
+func (m *Manager) rejectSIDR(in *input, status ib.SIDRStatus) {
 	m.reply(in, wire.AttrSIDRREP, &wire.SIDRREP{RequestID: in.sidrReq.RequestID, Status: status,
 		ServiceID: in.sidrReq.ServiceID})
 }
@@ -90,14 +90,14 @@ func (m *Manager) answerSIDR(c *conn, a Answer) {
 }
 
 // sidrStatusOf maps the reason of a REJ to the status of a SIDR_REP.
-func sidrStatusOf(r wire.RejectReason) wire.SIDRStatus {
+func sidrStatusOf(r ib.RejectReason) ib.SIDRStatus {
 	switch r {
-	case wire.RejectInvalidServiceID:
-		return wire.SIDRUnsupported
-	case wire.RejectNoResources:
-		return wire.SIDRNoQP
+	case ib.RejectInvalidServiceID:
+		return ib.SIDRUnsupported
+	case ib.RejectNoResources:
+		return ib.SIDRNoQP
 	default:
-		return wire.SIDRReject
+		return ib.SIDRReject
 	}
 }
 
@@ -105,7 +105,7 @@ func sidrStatusOf(r wire.RejectReason) wire.SIDRStatus {
 func handleSIDRREP(m *Manager, c *conn, in *input) {
 	rep := &in.sidrRep
 	e := Event{Kind: Resolved, Datagram: true, Info: clone(rep.Info), PrivateData: clone(rep.PrivateData)}
-	if rep.Status == wire.SIDRValid {
+	if rep.Status == ib.SIDRValid {
 		e.QKey, e.Conn.RemoteQPN = rep.QKey, rep.QPN
 	} else {
 		e.Kind, e.Status = Rejected, rep.Status

@@ -23,7 +23,7 @@ func TestStaleREQ(t *testing.T) {
 	A.restart(99)
 	_, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
-	if e := A.event(Rejected); e.Reason != wire.RejectStale {
+	if e := A.event(Rejected); e.Reason != ib.RejectStale {
 		t.Fatalf("%+v", e)
 	}
 	if e := B.event(Disconnected); e.ID != b {
@@ -87,7 +87,7 @@ func TestStaleREP(t *testing.T) {
 	if e := A.event(Disconnected); e.ID != old {
 		t.Fatalf("%+v", e)
 	}
-	if e := B.event(Rejected); e.Reason != wire.RejectStale {
+	if e := B.event(Rejected); e.Reason != ib.RejectStale {
 		t.Fatalf("%+v", e)
 	}
 	w.want("A REQ", "B REP", "A REJ", "A DREQ", "B DREP")

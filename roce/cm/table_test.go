@@ -138,13 +138,13 @@ func (l *lab) message(name string, change ...func(mad []byte) []byte) {
 	case "MRA(REP)":
 		attr, b = wire.AttrMRA, &wire.MRA{LocalID: peerID, RemoteID: us, Message: wire.MessageREP, ServiceTimeout: 18}
 	case "REJ":
-		attr, b = wire.AttrREJ, &wire.REJ{RemoteID: us, Message: wire.MessageREQ, Reason: wire.RejectConsumer}
+		attr, b = wire.AttrREJ, &wire.REJ{RemoteID: us, Message: wire.MessageREQ, Reason: ib.RejectConsumer}
 	case "REJ(REP)":
 		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, RemoteID: us, Message: wire.MessageREP,
-			Reason: wire.RejectConsumer}
+			Reason: ib.RejectConsumer}
 	case "REJ(timeout)":
 		guid := binary.BigEndian.AppendUint64(nil, peerGUID)
-		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: wire.RejectTimeout,
+		attr, b = wire.AttrREJ, &wire.REJ{LocalID: peerID, Message: wire.MessageOther, Reason: ib.RejectTimeout,
 			Info: guid}
 	case "REP":
 		attr, b = wire.AttrREP, &wire.REP{LocalID: peerID, RemoteID: us, QPN: peerQPN, CAGUID: peerGUID}
@@ -185,7 +185,7 @@ func (l *lab) input(name string) error {
 	case "Answer":
 		return l.m.Answer(l.now, l.id, Answer{QPN: 4})
 	case "Reject":
-		return l.m.Reject(l.now, l.id, wire.RejectConsumer, nil, nil)
+		return l.m.Reject(l.now, l.id, ib.RejectConsumer, nil, nil)
 	case "Delay":
 		return l.m.Delay(l.now, l.id, second)
 	case "Confirm":

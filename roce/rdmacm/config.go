@@ -6,14 +6,13 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // Config configures one end of a connection. The zero value is good for experiments: a QP with small queues, and one
 // CQ.
 type Config struct {
 	Service   ib.QPType      // RC (which 0 stands for) or UC; UD for Listen and Resolve
-	Space     wire.PortSpace // 0 stands for PortSpaceTCP, with UD for PortSpaceUDP
+	Space     ib.PortSpace   // 0 stands for PortSpaceTCP, with UD for PortSpaceUDP
 	ServiceID uint64         // if not 0, used instead of the service ID of Space and the port
 	Local     netip.AddrPort // Dial, Resolve: source address and port; a zero address or port is chosen
 
@@ -65,9 +64,9 @@ func (o Config) complete(dev ib.Device, op string, services ...ib.QPType) (Confi
 			services))
 	}
 	if o.Space == 0 && o.Service == ib.UD {
-		o.Space = wire.PortSpaceUDP
+		o.Space = ib.PortSpaceUDP
 	} else if o.Space == 0 {
-		o.Space = wire.PortSpaceTCP
+		o.Space = ib.PortSpaceTCP
 	}
 	if o.QP != nil && o.QP.Type() != o.Service {
 		return o, refuse(op, "QP", o.QP.Type(), fmt.Sprintf("a QP of type %v, as Service says", o.Service))

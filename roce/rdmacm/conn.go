@@ -9,7 +9,6 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/remote"
-	"github.com/goroce/goroce/wire"
 )
 
 // The operation that made a Conn, for its errors.
@@ -89,7 +88,7 @@ func (c *Conn) event(ev *ib.CMEvent) {
 			c.smaller <- mtu // there is room: each REQ has one REJ
 			return
 		}
-		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: wire.RejectReason(ev.Status), Info: ev.Info,
+		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: ib.RejectReason(ev.Status), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ib.CMUnreachable:
 		if e := unreachable(c.op, c.remote, ev); e != nil {

@@ -173,7 +173,7 @@ func TestQPFails(t *testing.T) {
 	if _, err := r.Accept(ctx, spoil); !errors.Is(err, ib.ErrState) {
 		t.Errorf("Accept returned %v", err)
 	}
-	if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectConsumer}) {
+	if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
 		t.Errorf("Dial returned %v", err)
 	}
 	if s := a.cm.Stats(); s.Received.Of(wire.AttrREP) != 0 {
@@ -191,7 +191,7 @@ func TestQPFails(t *testing.T) {
 	if _, err := a.cm.Dial(ctx, l.Addr().String(), spoil); !errors.Is(err, ib.ErrState) {
 		t.Errorf("Dial returned %v", err)
 	}
-	if err := <-accepted; !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectConsumer}) {
+	if err := <-accepted; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
 		t.Errorf("Accept returned %v", err)
 	}
 	must(t, l.Close())

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // DefaultQKey is the Q_Key that rdma_cm gives to datagram services and multicast
@@ -75,7 +74,7 @@ func (q *resolution) event(ev *ib.CMEvent) {
 		q.service = Service{AH: ev.AH, QPN: ev.Param.QPN, QKey: ev.Param.QKey, PrivateData: ev.Param.PrivateData}
 		q.end(nil)
 	case ev.Type == ib.CMUnreachable && ev.Status > 0:
-		q.end(&RejectError{Op: "resolve", Addr: q.remote.String(), Status: wire.SIDRStatus(ev.Status), Info: ev.Info,
+		q.end(&RejectError{Op: "resolve", Addr: q.remote.String(), Status: ib.SIDRStatus(ev.Status), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ev.Type == ib.CMUnreachable:
 		if e := unreachable("resolve", q.remote, ev); e != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/rdmacm"
-	"github.com/goroce/goroce/wire"
 )
 
 // TestDatagrams: a service is found by its port, and datagrams go there and back,
@@ -85,12 +84,12 @@ func TestDatagramRefusals(t *testing.T) {
 	must(t, r.Reject([]byte("no")))
 	for _, tt := range []struct {
 		ask     func()
-		status  wire.SIDRStatus
+		status  ib.SIDRStatus
 		private string
 		says    string
 	}{
-		{func() {}, wire.SIDRReject, "no", "application"},
-		{func() { ask("192.0.2.2:7472") }, wire.SIDRUnsupported, "", "status 1"},
+		{func() {}, ib.SIDRReject, "no", "application"},
+		{func() { ask("192.0.2.2:7472") }, ib.SIDRUnsupported, "", "status 1"},
 	} {
 		tt.ask()
 		var e *rdmacm.RejectError

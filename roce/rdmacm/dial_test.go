@@ -15,7 +15,6 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/rdmacm"
-	"github.com/goroce/goroce/wire"
 )
 
 // padded is private data as the peer sees it: the whole field.
@@ -213,7 +212,7 @@ func TestPrepare(t *testing.T) {
 	accepted := make(chan error, 1)
 	go func() { _, err := l.Accept(ctx); accepted <- err }()
 	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err,
-		&rdmacm.RejectError{Reason: wire.RejectConsumer}) {
+		&rdmacm.RejectError{Reason: ib.RejectConsumer}) {
 		t.Errorf("Dial returned %v, want a consumer's reject", err)
 	}
 	if err := <-accepted; !errors.Is(err, own) {

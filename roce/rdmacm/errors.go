@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // ErrDisconnected is the error of a connection that the peer has ended (Conn.Err).
@@ -19,9 +18,9 @@ var ErrDisconnected = errors.New("disconnected by the peer")
 type RejectError struct {
 	Op     string // "dial", "resolve", "accept"
 	Addr   string
-	Reason wire.RejectReason // of connections
-	Status wire.SIDRStatus   // of datagram services, which have no Reason
-	Info   []byte            // additional reject information
+	Reason ib.RejectReason // of connections
+	Status ib.SIDRStatus   // of datagram services, which have no Reason
+	Info   []byte          // additional reject information
 	// PrivateData is the peer's private data: the whole field of the message, as with librdmacm.
 	PrivateData []byte
 }
@@ -42,24 +41,24 @@ func (e *RejectError) Is(target error) bool {
 }
 
 // rejectAdvice says what a reason means for the caller, and what to do.
-var rejectAdvice = map[wire.RejectReason]string{
-	wire.RejectNoResources: ": the peer's backlog is full, or it has no more QPs; try again later",
-	wire.RejectTimeout:     ": the peer waited in vain for our answer; its messages reach us, ours get lost",
-	wire.RejectInvalidServiceID: ": nobody listens there; check the port, and that the listener has this " +
+var rejectAdvice = map[ib.RejectReason]string{
+	ib.RejectNoResources: ": the peer's backlog is full, or it has no more QPs; try again later",
+	ib.RejectTimeout:     ": the peer waited in vain for our answer; its messages reach us, ours get lost",
+	ib.RejectInvalidServiceID: ": nobody listens there; check the port, and that the listener has this " +
 		"address and service",
-	wire.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
-	wire.RejectStale:              ": the peer takes us for an older connection; try again",
-	wire.RejectInvalidGID:         ": the peer does not have the address that the request names; is there a NAT?",
-	wire.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU (--mtu)",
-	wire.RejectConsumer:           ": the application there refused; its private data may say why",
-	wire.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
-	wire.RejectResponderResources: ": set Config.ResponderResources higher",
+	ib.RejectInvalidTransport:   ": the listener wants another service; choose Config.Service as there",
+	ib.RejectStale:              ": the peer takes us for an older connection; try again",
+	ib.RejectInvalidGID:         ": the peer does not have the address that the request names; is there a NAT?",
+	ib.RejectInvalidMTU:         ": the peer's port takes only smaller packets; set Config.PathMTU (--mtu)",
+	ib.RejectConsumer:           ": the application there refused; its private data may say why",
+	ib.RejectInvalidCommID:      ": the peer knows nothing of this connection any more",
+	ib.RejectResponderResources: ": set Config.ResponderResources higher",
 }
 
-var statusAdvice = map[wire.SIDRStatus]string{
-	wire.SIDRUnsupported: ": no datagram service listens there; check the port",
-	wire.SIDRReject:      ": the application there refused; its private data may say why",
-	wire.SIDRNoQP:        ": the peer's backlog is full, or it has no QP; try again later",
+var statusAdvice = map[ib.SIDRStatus]string{
+	ib.SIDRUnsupported: ": no datagram service listens there; check the port",
+	ib.SIDRReject:      ": the application there refused; its private data may say why",
+	ib.SIDRNoQP:        ": the peer's backlog is full, or it has no QP; try again later",
 }
 
 // TimeoutError says that the peer did not answer.

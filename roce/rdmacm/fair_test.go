@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -81,7 +82,7 @@ func TestHogFillsBacklog(t *testing.T) {
 	}
 	until(t, "the backlog is full", full(room))
 	dial(a)
-	if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectNoResources}) {
+	if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectNoResources}) {
 		t.Errorf("the hog's oldest: %v", err)
 	}
 	var sources []string

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // ListenConfig configures a listener.
@@ -142,7 +141,7 @@ func (l *Listener) shut() {
 	delete(c.listeners, l.id)
 	_ = l.id.Close()
 	for r := range l.open {
-		_ = r.reject(wire.RejectInvalidServiceID, nil, nil)
+		_ = r.reject(ib.RejectInvalidServiceID, nil, nil)
 		delete(c.owners, r.id)
 		r.end(l.errClosed())
 	}
@@ -197,7 +196,7 @@ func (l *Listener) ended(conn *Conn) {
 func (c *CM) request(ev *ib.CMEvent) {
 	l := c.listeners[ev.Listener]
 	if l == nil { // the listener has been closed
-		_ = ev.ID.Reject(ib.CMReject{Reason: uint16(wire.RejectInvalidServiceID)})
+		_ = ev.ID.Reject(ib.CMReject{Reason: ib.RejectInvalidServiceID})
 		_ = ev.ID.Close()
 		return
 	}
@@ -212,7 +211,7 @@ func (c *CM) request(ev *ib.CMEvent) {
 		if !ok {
 			loser = r
 		}
-		loser.rejectOverflow(wire.RejectNoResources)
+		loser.rejectOverflow(ib.RejectNoResources)
 	}
 	if r.gone != nil {
 		return

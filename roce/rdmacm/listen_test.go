@@ -35,7 +35,7 @@ func TestNoListener(t *testing.T) {
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
 	for _, addr := range []string{b.at("1"), "[2001:db8::2]:" + port(l)} {
 		e := rejection(t, a, addr, rdmacm.Config{})
-		if e.Reason != wire.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
+		if e.Reason != ib.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
 			!strings.Contains(e.Error(), "nobody listens") {
 			t.Errorf("%s: %v", addr, e)
 		}
@@ -72,7 +72,7 @@ func TestRequest(t *testing.T) {
 	}
 	must(t, r.Reject([]byte("go away")))
 	e := <-rejected
-	if e.Reason != wire.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
+	if e.Reason != ib.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
 		!strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
 		t.Errorf("%v with %q", e, e.PrivateData)
 	}
@@ -98,11 +98,11 @@ func TestAcceptRefuses(t *testing.T) {
 	accepted := make(chan *rdmacm.Conn, 1)
 	go func() { c, _ := l.Accept(ctx); accepted <- c }()
 	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC,
-		PathMTU: ib.MTU256}); e.Reason != wire.RejectInvalidTransport {
+		PathMTU: ib.MTU256}); e.Reason != ib.RejectInvalidTransport {
 		t.Errorf("UC to an RC listener: %v", e)
 	}
 	e := rejection(t, a, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU4096})
-	if e.Reason != wire.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
+	if e.Reason != ib.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
 		!strings.Contains(e.Error(), "Config.PathMTU") {
 		t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
 	}
@@ -141,7 +141,7 @@ func TestBacklog(t *testing.T) {
 		}()
 	}
 	until(t, "two requests wait", func() bool { return requests(b) == 2 })
-	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != wire.RejectNoResources ||
+	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != ib.RejectNoResources ||
 		!strings.Contains(e.Error(), "backlog") {
 		t.Errorf("the third: %v", e)
 	}
@@ -260,7 +260,7 @@ func TestListenerClose(t *testing.T) {
 			t.Errorf("waited: %v", err)
 		}
 	}
-	if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectInvalidServiceID}) {
+	if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
 		t.Errorf("dialled: %v", err)
 	}
 	if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.Is(err, ib.ErrClosed) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
-	"github.com/goroce/goroce/wire"
 )
 
 // ErrPeer marks failures of Request.Accept that are the peer's: it has given up, or asks for something that the
@@ -126,12 +125,12 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 		conn, err = r.l.cm.newConn(&Conn{op: opAccept, local: r.local, remote: r.remote, private: r.private})
 	}
 	if err != nil {
-		r.rejectUnanswered(wire.RejectNoResources, nil)
+		r.rejectUnanswered(ib.RejectNoResources, nil)
 		return nil, err
 	}
-	reason := wire.RejectNoResources
+	reason := ib.RejectNoResources
 	if err = conn.open(r.id, &o); err == nil {
-		reason = wire.RejectConsumer
+		reason = ib.RejectConsumer
 		err = conn.prepare(&o)
 	}
 	if err == nil {
@@ -149,10 +148,10 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 func (r *Request) check(o *Config) error {
 	switch {
 	case r.params.Service != o.Service:
-		r.rejectUnanswered(wire.RejectInvalidTransport, nil)
+		r.rejectUnanswered(ib.RejectInvalidTransport, nil)
 		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", ErrPeer, r.params.Service, o.Service)
 	case r.params.PathMTU > o.PathMTU:
-		r.rejectUnanswered(wire.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
+		r.rejectUnanswered(ib.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
 		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", ErrPeer, r.params.PathMTU,
 			o.PathMTU)
 	}
@@ -211,7 +210,7 @@ func (r *Request) acceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHA
 // Reject rejects the request with reason 28, consumer reject (IBTA 12.6.7.2). private is at most 148 bytes, for a
 // datagram service 136.
 func (r *Request) Reject(private []byte) error {
-	err := r.answer(func() error { return r.reject(wire.RejectConsumer, nil, private) })
+	err := r.answer(func() error { return r.reject(ib.RejectConsumer, nil, private) })
 	if err != nil {
 		return opError("reject", r.remote.String(), err)
 	}
@@ -219,21 +218,21 @@ func (r *Request) Reject(private []byte) error {
 }
 
 // rejectOverflow rejects a request because there are too many. The caller holds CM.mu.
-func (r *Request) rejectOverflow(reason wire.RejectReason) {
+func (r *Request) rejectOverflow(reason ib.RejectReason) {
 	_ = r.reject(reason, nil, nil)
 	delete(r.l.cm.owners, r.id)
 	r.end(fmt.Errorf("%w: there were too many requests", ErrPeer))
 }
 
 // rejectUnanswered rejects the request for a reason of this package, unless it has been answered.
-func (r *Request) rejectUnanswered(reason wire.RejectReason, info []byte) {
+func (r *Request) rejectUnanswered(reason ib.RejectReason, info []byte) {
 	_ = r.answer(func() error { return r.reject(reason, info, nil) })
 }
 
 // reject sends the REJ. For a datagram service it is a SIDR_REP with the status that the reason stands for. A device
 // that cannot send the reason sends that of a consumer (28).
-func (r *Request) reject(reason wire.RejectReason, info, private []byte) error {
-	err := r.id.Reject(ib.CMReject{Reason: uint16(reason), Info: info, PrivateData: private})
+func (r *Request) reject(reason ib.RejectReason, info, private []byte) error {
+	err := r.id.Reject(ib.CMReject{Reason: reason, Info: info, PrivateData: private})
 	if errors.Is(err, ib.ErrNotSupported) {
 		err = r.id.Reject(ib.CMReject{PrivateData: private})
 	}

@@ -10,12 +10,11 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/wire"
 )
 
 // lookup returns the addresses of host, in the order of the resolver, and the number of port. IP addresses are not sent
 // to the resolver.
-func lookup(ctx context.Context, space wire.PortSpace, hostPort string) (addrs []netip.Addr, port uint16, err error) {
+func lookup(ctx context.Context, space ib.PortSpace, hostPort string) (addrs []netip.Addr, port uint16, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -24,7 +23,7 @@ func lookup(ctx context.Context, space wire.PortSpace, hostPort string) (addrs [
 		return nil, 0, err
 	}
 	network := "tcp"
-	if space == wire.PortSpaceUDP {
+	if space == ib.PortSpaceUDP {
 		network = "udp"
 	}
 	n, err := net.DefaultResolver.LookupPort(ctx, network, service)

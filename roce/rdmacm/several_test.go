@@ -52,7 +52,7 @@ func TestSeveralCMs(t *testing.T) {
 
 	for _, from := range []*node{a1, a2} {
 		_, err := from.cm.Dial(ctx, b1.at("1"), rdmacm.Config{})
-		if !errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectInvalidServiceID}) {
+		if !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
 			t.Errorf("dial where nobody listens: %v", err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestPortByAddress(t *testing.T) {
 		}
 	}
 	must(t, l2.Close())
-	if e := rejection(t, a, at6, rdmacm.Config{}); e.Reason != wire.RejectInvalidServiceID {
+	if e := rejection(t, a, at6, rdmacm.Config{}); e.Reason != ib.RejectInvalidServiceID {
 		t.Errorf("where nobody listens any more: %v", e)
 	}
 	must(t, l1.Close())
@@ -171,7 +171,7 @@ func TestSeveralDatagramServices(t *testing.T) {
 		}
 	}
 	_, err := a.cm.Resolve(ctx, b1.at("1"), rdmacm.Config{})
-	if !errors.Is(err, &rdmacm.RejectError{Status: wire.SIDRUnsupported}) {
+	if !errors.Is(err, &rdmacm.RejectError{Status: ib.SIDRUnsupported}) {
 		t.Errorf("resolve where nobody listens: %v", err)
 	}
 }

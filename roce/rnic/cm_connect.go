@@ -365,12 +365,6 @@ func (id *cmID) Establish() error {
 	return nil
 }
 
-// The reasons of a REJ that rdma_ucm sends (Linux's ucma_reject).
-const (
-	reasonConsumer     = 28
-	reasonVendorOption = 35
-)
-
 // Reject answers CMConnectRequest or CMConnectResponse.
 func (id *cmID) Reject(r ib.CMReject) error {
 	const op = "reject"
@@ -385,15 +379,15 @@ func (id *cmID) Reject(r ib.CMReject) error {
 		return err
 	}
 	switch {
-	case r.Reason != 0 && r.Reason != reasonConsumer && r.Reason != reasonVendorOption:
-		return ib.Refuse(op, "Reason", r.Reason, "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
+	case r.Reason != 0 && r.Reason != ib.RejectConsumer && r.Reason != ib.RejectVendorOption:
+		return ib.Refuse(op, "Reason", uint16(r.Reason), "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
 	case len(r.Info) > 0:
 		return ib.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none",
 			ib.ErrNotSupported)
 	}
 	var c C.struct_rnic_cm_param
 	privateBytes(&c, r.PrivateData)
-	if err := takenBack(op, C.rnic_cm_reject(id.c, cInt(r.Reason == reasonVendorOption), &c)); err != nil {
+	if err := takenBack(op, C.rnic_cm_reject(id.c, cInt(r.Reason == ib.RejectVendorOption), &c)); err != nil {
 		return err
 	}
 	id.state = cmOver

@@ -108,7 +108,7 @@ func TestTurnDown(t *testing.T) {
 	addr, _ := r.accept(rdmacm.Config{PathMTU: ib.MTU512})
 	_, err := r.manager().Dial(r.ctx, addr, rdmacm.Config{PathMTU: ib.MTU1024})
 	var reject *rdmacm.RejectError
-	if !errors.As(err, &reject) || reject.Reason != reasonConsumer {
+	if !errors.As(err, &reject) || reject.Reason != ib.RejectConsumer {
 		t.Errorf("%v, want a consumer's reject", err)
 	}
 }

@@ -234,7 +234,7 @@ func cmRejectFor(reasons []int) func(*End) {
 		for next := 0; next < len(reasons); {
 			id, ev := c.request()
 			r := int(ev.Param.PrivateData[0])
-			e.must(id.Reject(ib.CMReject{Reason: uint16(r)}), "reject with reason %d", r)
+			e.must(id.Reject(ib.CMReject{Reason: ib.RejectReason(r)}), "reject with reason %d", r)
 			e.is(id.Reject(ib.CMReject{}), "rejecting once more", ib.ErrState)
 			e.must(id.Close(), "close")
 			if r == reasons[next] {

@@ -204,7 +204,7 @@ func (c *CMConnect) Conn() ib.CMConnParam {
 
 // CMRejectOf converts a rejection to its form in messages.
 func CMRejectOf(id Handle, r *ib.CMReject) CMReject {
-	out := CMReject{ID: id, Reason: r.Reason}
+	out := CMReject{ID: id, Reason: uint16(r.Reason)}
 	out.InfoLen = uint8(copy(out.Info[:], r.Info))
 	out.PrivateLen = uint8(copy(out.Private[:], r.PrivateData))
 	return out
@@ -212,7 +212,8 @@ func CMRejectOf(id Handle, r *ib.CMReject) CMReject {
 
 // Reject is the inverse of CMRejectOf. The slices of the result alias r.
 func (r *CMReject) Reject() ib.CMReject {
-	return ib.CMReject{Reason: r.Reason, Info: cut(r.Info[:], r.InfoLen), PrivateData: cut(r.Private[:], r.PrivateLen)}
+	return ib.CMReject{Reason: ib.RejectReason(r.Reason), Info: cut(r.Info[:], r.InfoLen),
+		PrivateData: cut(r.Private[:], r.PrivateLen)}
 }
 
 // CMIDAttrOf converts the attributes of an ID to their form in messages.

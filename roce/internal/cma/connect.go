@@ -8,13 +8,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
-	"github.com/goroce/goroce/wire"
-)
-
-// Reasons of REJs that the device sends by itself.
-const (
-	rejectNoListener  = wire.RejectInvalidServiceID
-	rejectNoResources = wire.RejectNoResources
 )
 
 // Linux's error numbers, for the Status of events.
@@ -222,7 +215,7 @@ func (id *ID) Accept(c ib.CMConnParam) error {
 		return err
 	}
 	if id.init.Type == ib.UD {
-		a := cm.Answer{Status: wire.SIDRValid, QPN: c.QPN, QKey: c.QKey, PrivateData: c.PrivateData}
+		a := cm.Answer{Status: ib.SIDRValid, QPN: c.QPN, QKey: c.QKey, PrivateData: c.PrivateData}
 		if a.QKey == 0 {
 			a.QKey = ib.DefaultCMQKey
 		}
@@ -275,10 +268,9 @@ func (id *ID) Reject(r ib.CMReject) error {
 	}
 	defer id.port.unlock()
 	if r.Reason == 0 {
-		r.Reason = uint16(wire.RejectConsumer)
+		r.Reason = ib.RejectConsumer
 	}
-	if err := id.port.m.Reject(id.port.host.Now(), id.conn, wire.RejectReason(r.Reason), r.Info,
-		r.PrivateData); err != nil {
+	if err := id.port.m.Reject(id.port.host.Now(), id.conn, r.Reason, r.Info, r.PrivateData); err != nil {
 		return err
 	}
 	id.disown()

@@ -3,7 +3,6 @@ package cma
 import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
-	"github.com/goroce/goroce/wire"
 )
 
 // handle passes an event of the state machine to the ID of its connection.
@@ -42,10 +41,10 @@ func (p *Port) request(ev *cm.Event) {
 	if ev.Datagram {
 		typ = ib.UD
 	}
-	refuse := func(r wire.RejectReason) { _ = p.m.Reject(p.host.Now(), ev.ID, r, nil, nil) }
+	refuse := func(r ib.RejectReason) { _ = p.m.Reject(p.host.Now(), ev.ID, r, nil, nil) }
 	switch {
 	case l == nil || l.ch.gone:
-		refuse(rejectNoListener)
+		refuse(ib.RejectInvalidServiceID)
 		return
 	case l.waiting.Len() >= l.backlog:
 		_ = p.m.Ignore(ev.ID)
@@ -54,13 +53,13 @@ func (p *Port) request(ev *cm.Event) {
 	init := l.init
 	init.Type = typ
 	if p.take("request", l.ch.owner, connections) != nil {
-		refuse(rejectNoResources)
+		refuse(ib.RejectNoResources)
 		return
 	}
 	id, err := l.ch.newID("request", init)
 	if err != nil {
 		p.hold(l.ch.owner, connections, -1)
-		refuse(rejectNoResources)
+		refuse(ib.RejectNoResources)
 		return
 	}
 	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, stateConnecting

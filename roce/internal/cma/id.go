@@ -383,7 +383,7 @@ func (id *ID) disown() cm.ID {
 func (id *ID) evict() {
 	p := id.port
 	now := p.host.Now()
-	if p.m.Reject(now, id.conn, rejectNoResources, nil, nil) != nil { // it has been accepted
+	if p.m.Reject(now, id.conn, ib.RejectNoResources, nil, nil) != nil { // it has been accepted
 		p.m.Release(now, id.conn)
 	}
 	id.disown()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/trace"
 	"github.com/goroce/goroce/wire"
 )
@@ -106,7 +107,7 @@ func (m *cmDREP) says() string { return "" }
 func (m *cmSIDRREQ) says() string { return "service " + serviceText(m.ServiceID) }
 
 func (m *cmSIDRREP) says() string {
-	if m.Status != wire.SIDRValid {
+	if m.Status != ib.SIDRValid {
 		return numbered(m.Status)
 	}
 	return fmt.Sprintf("%s: qp %#x, qkey %#08x", m.Status, uint32(m.QPN), m.QKey)

@@ -119,7 +119,7 @@ func (w *cmWorld) connect() (cm.ID, error) {
 	return w.left.Connect(w.now, cm.Connect{
 		Params: cm.Params{QPN: 0x11, Service: ib.RC, ResponderResources: 4, InitiatorDepth: 4, RetryCount: 7,
 			RNRRetry: 7},
-		Path: cm.Path{Local: cmGID(0), Remote: cmGID(1)}, ServiceID: wire.PortSpaceTCP.ServiceID(cmPort),
+		Path: cm.Path{Local: cmGID(0), Remote: cmGID(1)}, ServiceID: ib.PortSpaceTCP.ServiceID(cmPort),
 		SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: ib.Never,
 	})
 }
@@ -186,7 +186,7 @@ func showHandshake(p *page) error {
 
 func connectAndEnd(w *cmWorld) error {
 	w.p.ladder.Local(w.now, false, fmt.Sprintf("listen on port %d", cmPort))
-	if _, err := w.right.Listen(wire.PortSpaceTCP.ServiceID(cmPort), netip.Addr{}, false); err != nil {
+	if _, err := w.right.Listen(ib.PortSpaceTCP.ServiceID(cmPort), netip.Addr{}, false); err != nil {
 		return err
 	}
 	client, err := w.connect()
@@ -225,7 +225,7 @@ func refused(w *cmWorld) error {
 
 func lostREP(w *cmWorld) error {
 	w.lose = wire.AttrREP
-	if _, err := w.right.Listen(wire.PortSpaceTCP.ServiceID(cmPort), netip.Addr{}, false); err != nil {
+	if _, err := w.right.Listen(ib.PortSpaceTCP.ServiceID(cmPort), netip.Addr{}, false); err != nil {
 		return err
 	}
 	client, err := w.connect()

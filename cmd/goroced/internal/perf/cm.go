@@ -13,7 +13,6 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
-	"github.com/goroce/goroce/wire"
 )
 
 // cmMeeting is a reliable connection by rdma_cm that carries the messages as SENDs. The queue pairs of the test are
@@ -164,8 +163,8 @@ func (m *cmMeeting) server() string { return net.JoinHostPort(m.o.Host, strconv.
 
 // notListening reports whether the error means that nobody listens at the port.
 func notListening(err error) bool {
-	return errors.Is(err, &rdmacm.RejectError{Reason: wire.RejectInvalidServiceID}) ||
-		errors.Is(err, &rdmacm.RejectError{Status: wire.SIDRUnsupported})
+	return errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) ||
+		errors.Is(err, &rdmacm.RejectError{Status: ib.SIDRUnsupported})
 }
 
 // accept waits for one client.

@@ -9,7 +9,6 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
-	"github.com/goroce/goroce/wire"
 )
 
 // Errors of Run.
@@ -25,7 +24,7 @@ var (
 // explainDial adds advice to the error of a failed Dial.
 func (o *Options) explainDial(err error) error {
 	var reject *rdmacm.RejectError
-	if errors.As(err, &reject) && reject.Reason == wire.RejectInvalidServiceID {
+	if errors.As(err, &reject) && reject.Reason == ib.RejectInvalidServiceID {
 		return fmt.Errorf("connect to the server: %w; start it there first: `goroced rping -s -p %d`, or `rping -s "+
 			"-p %[2]d`", err, o.Port)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
-	"github.com/goroce/goroce/wire"
 )
 
 // player is one end of the program, with the state that it keeps between tests.
@@ -132,7 +131,7 @@ func (p *player) connect(ctx context.Context, i int) (*rsocket.Conn, error) {
 // explainDial adds advice to the error of a failed Dial.
 func (o *Options) explainDial(err error) error {
 	var reject *rdmacm.RejectError
-	if errors.As(err, &reject) && reject.Reason == wire.RejectInvalidServiceID {
+	if errors.As(err, &reject) && reject.Reason == ib.RejectInvalidServiceID {
 		return fmt.Errorf("connect to the server: %w; start it there first: "+
 			"`goroced rstream -p %d`, or `rstream -p %[2]d`",
 			err, o.Port)
