@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/remote"
 )
 
@@ -30,8 +29,8 @@ type Conn struct {
 
 	// Guarded by CM.mu, except that ep is set before the application gets the Conn.
 	ep      endpoint
-	id      ib.CMID // nil until Accept has answered
-	params  cm.ConnParams
+	id      ib.CMID   // nil until Accept has answered
+	attr    ib.QPAttr // of the QP in RTS; zero before
 	private []byte
 	smaller chan ib.MTU // gets the path MTU to ask for next; nil if the REQ is not to be repeated
 	pathMTU ib.MTU      // what the REQ asks for
@@ -115,9 +114,9 @@ func (c *Conn) event(ev *ib.CMEvent) {
 // connectResponse takes the QP of the active end to RTS and sends the RTU.
 func (c *Conn) connectResponse(ev *ib.CMEvent) {
 	c.private = ev.Param.PrivateData
-	params, err := c.ep.connect(c.id, ev.Param)
+	attr, err := c.ep.connect(c.id, ev.Param)
 	if err == nil {
-		c.params = params
+		c.attr = attr
 		err = c.id.Establish()
 	}
 	if err == nil {
@@ -246,11 +245,12 @@ func (c *Conn) PrivateData() []byte {
 	return c.private
 }
 
-// Params returns the parameters that both ends have agreed on.
-func (c *Conn) Params() cm.ConnParams {
+// QPAttr returns the attributes with which the QP has been taken to RTS: what both ends have agreed on, the peer's QP
+// and where it is. Those that have nothing to do with a connection, as QPAttr.Cap, are zero.
+func (c *Conn) QPAttr() ib.QPAttr {
 	c.cm.mu.Lock()
 	defer c.cm.mu.Unlock()
-	return c.params
+	return c.attr
 }
 
 // DataArrived tells that a receive has completed before Accept has returned: the peer is ready, so its RTU must have

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
@@ -78,7 +77,7 @@ func TestDatagramRefusals(t *testing.T) {
 	go ask("192.0.2.2:7471")
 	r, err := l.Request(ctx)
 	must(t, err)
-	if err := r.Delay(time.Second); !errors.Is(err, cm.ErrState) {
+	if err := r.Delay(time.Second); !errors.Is(err, ib.ErrState) {
 		t.Errorf("delayed a datagram service's answer: %v", err)
 	}
 	must(t, r.Reject([]byte("no")))
@@ -107,7 +106,7 @@ func TestDatagramRefusals(t *testing.T) {
 		t.Errorf("resolved at nobody's: %v", err)
 	}
 	if _, err := a.cm.Resolve(ctx, "192.0.2.2:7471", rdmacm.Config{PrivateData: make([]byte, 181)}); !errors.Is(err,
-		cm.ErrPrivate) {
+		ib.ErrPrivateData) {
 		t.Errorf("too much private data: %v", err)
 	}
 	if !a.cm.Idle() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
@@ -53,9 +53,9 @@ func TestConnect(t *testing.T) {
 				t.Errorf("client %v to %v, server %v to %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(),
 					s.RemoteAddr())
 			}
-			if p := c.Params(); (p.ResponderResources == 0) != (tt.service == ib.UC) ||
-				(p.InitiatorDepth == 0) != (tt.service == ib.UC) {
-				t.Errorf("READs and atomics of a connection of type %v: %+v", tt.service, p)
+			if a := c.QPAttr(); (a.MaxDestRdAtomic == 0) != (tt.service == ib.UC) ||
+				(a.MaxRdAtomic == 0) != (tt.service == ib.UC) {
+				t.Errorf("READs and atomics of a connection of type %v: %+v", tt.service, a)
 			}
 			if diff := cmp.Diff(padded("ping", 56), s.PrivateData()); diff != "" {
 				t.Error("the server's view of private data:", diff)
@@ -82,38 +82,41 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestParams: what both ends bring becomes what both can, and their QPs have it.
-func TestParams(t *testing.T) {
+// TestAgreement: what both ends bring becomes what both can, and their QPs have it.
+func TestAgreement(t *testing.T) {
 	a, b := pair(t)
 	c, s := connect(t, a, b,
 		rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15,
 			MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
 		rdmacm.Config{ResponderResources: 6, InitiatorDepth: -1, RetryCount: 1, RNRRetry: 4, AckTimeout: 9})
-	wantC := cm.ConnParams{RemoteQPN: s.QP().Num(), RQPSN: s.Params().SQPSN, SQPSN: s.Params().RQPSN, Service: ib.RC,
-		PathMTU: ib.MTU512, ResponderResources: 0, InitiatorDepth: 6, AckTimeout: 15, RetryCount: 3, RNRRetry: 4}
-	wantS := cm.ConnParams{RemoteQPN: c.QP().Num(), RQPSN: c.Params().SQPSN, SQPSN: c.Params().RQPSN, Service: ib.RC,
-		PathMTU: ib.MTU512, ResponderResources: 6, InitiatorDepth: 0, AckTimeout: 15, RetryCount: 3, RNRRetry: 2}
+	wantC := ib.QPAttr{State: ib.RTS, DestQPN: s.QP().Num(), RQPSN: s.QPAttr().SQPSN, SQPSN: s.QPAttr().RQPSN,
+		PathMTU: ib.MTU512, MaxDestRdAtomic: 0, MaxRdAtomic: 6, MinRNRTimer: 5, Timeout: 15, RetryCnt: 3, RNRRetry: 4}
+	wantS := ib.QPAttr{State: ib.RTS, DestQPN: c.QP().Num(), RQPSN: c.QPAttr().SQPSN, SQPSN: c.QPAttr().RQPSN,
+		PathMTU: ib.MTU512, MaxDestRdAtomic: 6, MaxRdAtomic: 0, MinRNRTimer: 12, Timeout: 15, RetryCnt: 3, RNRRetry: 2}
 	for _, e := range []struct {
 		name   string
 		conn   *rdmacm.Conn
-		want   cm.ConnParams
-		minRNR uint8
+		peer   netip.Addr
+		want   ib.QPAttr
 		access ib.Access
-	}{{"client", c, wantC, 5, ib.RemoteRead}, {"server", s, wantS, 12, 0}} {
-		if diff := cmp.Diff(e.want, e.conn.Params()); diff != "" {
-			t.Errorf("%s: %s", e.name, diff)
-		}
+	}{{"client", c, b.addr, wantC, ib.RemoteRead}, {"server", s, a.addr, wantS, 0}} {
 		q, err := e.conn.QP().Query()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := cm.ConnParams{RemoteQPN: q.DestQPN, RQPSN: q.RQPSN, SQPSN: q.SQPSN, Service: ib.RC, PathMTU: q.PathMTU,
-			ResponderResources: uint8(q.MaxDestRdAtomic), InitiatorDepth: uint8(q.MaxRdAtomic), AckTimeout: q.Timeout,
-			RetryCount: q.RetryCnt, RNRRetry: q.RNRRetry}
-		if diff := cmp.Diff(e.want, got); diff != "" || q.State != ib.RTS || q.MinRNRTimer != e.minRNR ||
-			q.Access != e.access {
-			t.Errorf("%s: QP in %v, MinRNRTimer %d, access %#x: %s", e.name, q.State, q.MinRNRTimer, uint32(q.Access),
-				diff)
+		if q.AH.DGID != ib.GIDFromAddr(e.peer) || q.Access != e.access || e.conn.QP().Type() != ib.RC {
+			t.Errorf("%s: a QP of type %v to %v with access %#x, want RC, %v, %#x", e.name, e.conn.QP().Type(),
+				q.AH.DGID.Addr(), uint32(q.Access), e.peer, uint32(e.access))
+		}
+		e.want.AH = q.AH
+		if diff := cmp.Diff(e.want, e.conn.QPAttr()); diff != "" {
+			t.Errorf("%s (-want +Conn.QPAttr): %s", e.name, diff)
+		}
+		got := ib.QPAttr{State: q.State, AH: q.AH, PathMTU: q.PathMTU, DestQPN: q.DestQPN, RQPSN: q.RQPSN,
+			SQPSN: q.SQPSN, MaxRdAtomic: q.MaxRdAtomic, MaxDestRdAtomic: q.MaxDestRdAtomic, MinRNRTimer: q.MinRNRTimer,
+			Timeout: q.Timeout, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry}
+		if diff := cmp.Diff(e.want, got); diff != "" {
+			t.Errorf("%s (-want +QP.Query): %s", e.name, diff)
 		}
 	}
 }
@@ -137,8 +140,8 @@ func TestFlowLabel(t *testing.T) {
 func TestOwnAddress(t *testing.T) {
 	a, _ := pair(t)
 	c, s := connect(t, a, a, rdmacm.Config{}, rdmacm.Config{})
-	if c.Params().RemoteQPN != s.QP().Num() || s.Params().RemoteQPN != c.QP().Num() {
-		t.Errorf("client %+v, server %+v", c.Params(), s.Params())
+	if c.QPAttr().DestQPN != s.QP().Num() || s.QPAttr().DestQPN != c.QP().Num() {
+		t.Errorf("client %+v, server %+v", c.QPAttr(), s.QPAttr())
 	}
 }
 
@@ -288,7 +291,7 @@ func TestBadArguments(t *testing.T) {
 		{"", rdmacm.Config{ResponderResources: 200}, "ResponderResources is 200", ib.ErrInvalid},
 		{"", rdmacm.Config{AckTimeout: 32}, "AckTimeout is 32", ib.ErrInvalid},
 		{"", rdmacm.Config{PathMTU: 1000}, "PathMTU is 1000", ib.ErrInvalid},
-		{"", rdmacm.Config{PrivateData: make([]byte, 57)}, "at most 56", cm.ErrPrivate},
+		{"", rdmacm.Config{PrivateData: make([]byte, 57)}, "at most 56", ib.ErrPrivateData},
 		{"", rdmacm.Config{Cap: ib.QPCap{MaxSendWR: -1}}, "MaxSendWR", ib.ErrInvalid},
 		{"", rdmacm.Config{Access: ib.BindWindows}, "Access", ib.ErrInvalid},
 	} {
@@ -319,7 +322,7 @@ func TestLocal(t *testing.T) {
 	if want := addrPort("[2001:db8::1]:1234"); c.LocalAddr() != want || s.RemoteAddr() != want {
 		t.Errorf("from %v, seen as %v; want %v", c.LocalAddr(), s.RemoteAddr(), want)
 	}
-	if _, err := a.cm.Dial(patience(t), to, o); !errors.Is(err, cm.ErrInUse) || !strings.Contains(err.Error(), "1234") {
+	if _, err := a.cm.Dial(patience(t), to, o); !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
 		t.Errorf("the same source port again: %v", err)
 	}
 	must(t, c.Close())

@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 )
 
 // objects are closers in the order of their creation.
@@ -98,31 +97,20 @@ func (o *Config) entries() (int, error) {
 
 // connect takes the QP from INIT to RTS with the attributes that id.InitQPAttr returns. most limits their responder
 // resources and initiator depth. It returns the attributes that the QP got.
-func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (cm.ConnParams, error) {
-	var p cm.ConnParams
+func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (attr ib.QPAttr, err error) {
 	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
-		attr, mask, err := id.InitQPAttr(state)
-		if err != nil {
-			return p, err
+		var mask ib.QPAttrMask
+		if attr, mask, err = id.InitQPAttr(state); err != nil {
+			return attr, err
 		}
 		attr.MinRNRTimer = e.minRNR
 		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(most.ResponderResources))
 		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(most.InitiatorDepth))
 		if err := e.qp.Modify(attr, mask); err != nil {
-			return p, err
+			return attr, err
 		}
-		p = connParams(e.qp.Type(), &attr)
 	}
-	return p, nil
-}
-
-// connParams converts the attributes of a connected QP.
-func connParams(service ib.QPType, a *ib.QPAttr) cm.ConnParams {
-	return cm.ConnParams{
-		RemoteQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Service: service, PathMTU: a.PathMTU,
-		ResponderResources: uint8(a.MaxDestRdAtomic), InitiatorDepth: uint8(a.MaxRdAtomic),
-		AckTimeout: a.Timeout, RetryCount: a.RetryCnt, RNRRetry: a.RNRRetry,
-	}
+	return attr, nil
 }
 
 // fail takes the QP to ERR. A QP of the caller may be closed already.

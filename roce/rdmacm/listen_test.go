@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -60,14 +59,15 @@ func TestRequest(t *testing.T) {
 	if diff := cmp.Diff(padded("let me in", 56), r.PrivateData()); diff != "" {
 		t.Error(diff)
 	}
-	if p := r.Params(); p.ResponderResources != 5 || p.InitiatorDepth != 3 || p.Service != ib.RC {
-		t.Errorf("params %+v", p)
+	if a := r.QPAttr(); a.MaxDestRdAtomic != 5 || a.MaxRdAtomic != 3 || r.Service() != ib.RC {
+		t.Errorf("the peer wants %d READs outstanding and accepts %d, service %v; want 5, 3, RC", a.MaxDestRdAtomic,
+			a.MaxRdAtomic, r.Service())
 	}
 	if r.LocalAddr() != addrPort(b.at(port(l))) || r.RemoteAddr().Addr() != a.addr || r.RemoteAddr().Port() == 0 {
 		t.Errorf("from %v to %v", r.RemoteAddr(), r.LocalAddr())
 	}
 	must(t, r.Delay(time.Second))
-	if err := r.Reject(make([]byte, 149)); !errors.Is(err, cm.ErrPrivate) {
+	if err := r.Reject(make([]byte, 149)); !errors.Is(err, ib.ErrPrivateData) {
 		t.Errorf("rejected with too much private data: %v", err)
 	}
 	must(t, r.Reject([]byte("go away")))
@@ -112,7 +112,7 @@ func TestAcceptRefuses(t *testing.T) {
 		return nil
 	}})
 	must(t, err)
-	if mtu := c.Params().PathMTU; mtu != ib.MTU1024 || prepared != 1 {
+	if mtu := c.QPAttr().PathMTU; mtu != ib.MTU1024 || prepared != 1 {
 		t.Errorf("asked again for path MTU %d, want 1024; prepared %d times", mtu, prepared)
 	}
 	defer c.Close()
@@ -162,11 +162,11 @@ func TestListenPorts(t *testing.T) {
 	ctx := patience(t)
 	one := listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
 	other := listen(t, b, "[2001:db8::2]:7471", rdmacm.ListenConfig{})
-	if _, err := b.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) {
+	if _, err := b.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
 		t.Errorf("all addresses, beside two of them: %v", err)
 	}
 	listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{Config: rdmacm.Config{Service: ib.UD}})
-	if _, err := b.cm.Listen(ctx, "192.0.2.2:7471", rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) {
+	if _, err := b.cm.Listen(ctx, "192.0.2.2:7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
 		t.Errorf("the same again: %v", err)
 	}
 	for _, l := range []*rdmacm.Listener{one, other} { // each gets what is for its address

@@ -94,7 +94,7 @@ func together(t *testing.T, a, b *node, n int) {
 	}
 	qpns := map[any]bool{}
 	for _, c := range conns {
-		qpns[c.Params().RemoteQPN] = true
+		qpns[c.QPAttr().DestQPN] = true
 		dials.Go(func() {
 			if err := c.Disconnect(ctx); err != nil {
 				t.Error(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 )
 
 // ErrPeer marks failures of Request.Accept that are the peer's: it has given up, or asks for something that the
@@ -21,27 +20,25 @@ var ErrPeer = errors.New("the peer's request cannot be met")
 type Request struct {
 	l             *Listener
 	id            ib.CMID
-	datagram      bool
+	service       ib.QPType
 	back          ib.AHAttr // of a datagram service: the address vector of the peer
 	local, remote netip.AddrPort
 	private       []byte
-	params        cm.ConnParams
+	attr          ib.QPAttr
 	gone          error // why it cannot be answered any more; guarded by CM.mu
 }
 
 func newRequest(l *Listener, ev *ib.CMEvent) (*Request, error) {
-	r := &Request{l: l, id: ev.ID, datagram: l.datagram, back: ev.AH, private: ev.Param.PrivateData}
+	r := &Request{l: l, id: ev.ID, back: ev.AH, private: ev.Param.PrivateData}
 	q, err := r.id.Query()
 	if err != nil {
 		return nil, err
 	}
-	r.local, r.remote = q.Local, q.Remote
-	if !r.datagram {
-		attr, _, err := r.id.InitQPAttr(ib.RTS)
-		if err != nil {
+	r.service, r.local, r.remote = q.Type, q.Local, q.Remote
+	if r.service != ib.UD {
+		if r.attr, _, err = r.id.InitQPAttr(ib.RTS); err != nil {
 			return nil, err
 		}
-		r.params = connParams(q.Type, &attr)
 	}
 	return r, nil
 }
@@ -55,8 +52,13 @@ func (r *Request) RemoteAddr() netip.AddrPort { return r.remote }
 // PrivateData returns the peer's private data: the whole field of the message, as with librdmacm.
 func (r *Request) PrivateData() []byte { return r.private }
 
-// Params returns the parameters that the peer asks for; zero for a datagram service.
-func (r *Request) Params() cm.ConnParams { return r.params }
+// Service returns what the peer asks for: a connection of type RC or UC, or a datagram service, UD.
+func (r *Request) Service() ib.QPType { return r.service }
+
+// QPAttr returns the attributes that a QP would have in RTS if this end gave the peer all that it asks for:
+// MaxDestRdAtomic is how many READs and atomics the peer wants to have outstanding. They are zero for a datagram
+// service.
+func (r *Request) QPAttr() ib.QPAttr { return r.attr }
 
 // event handles the end of a request that was not answered.
 func (r *Request) event(ev *ib.CMEvent) {
@@ -113,7 +115,7 @@ func (r *Request) Accept(ctx context.Context, o Config) (*Conn, error) {
 
 // start creates the QP and sends the REP. The connection belongs to l, if l is not nil.
 func (r *Request) start(o Config, l *Listener) (*Conn, error) {
-	if r.datagram {
+	if r.service == ib.UD {
 		return nil, refuse("accept", "request", "for a datagram service", "AcceptDatagram")
 	}
 	o, err := o.complete(r.l.cm.dev, "accept", ib.RC, ib.UC)
@@ -147,12 +149,12 @@ func (r *Request) start(o Config, l *Listener) (*Conn, error) {
 // check refuses a request that needs more than this end can provide.
 func (r *Request) check(o *Config) error {
 	switch {
-	case r.params.Service != o.Service:
+	case r.service != o.Service:
 		r.rejectUnanswered(ib.RejectInvalidTransport, nil)
-		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", ErrPeer, r.params.Service, o.Service)
-	case r.params.PathMTU > o.PathMTU:
+		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", ErrPeer, r.service, o.Service)
+	case r.attr.PathMTU > o.PathMTU:
 		r.rejectUnanswered(ib.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
-		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", ErrPeer, r.params.PathMTU,
+		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", ErrPeer, r.attr.PathMTU,
 			o.PathMTU)
 	}
 	return nil
@@ -167,7 +169,7 @@ func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 		return l.errClosed()
 	}
 	p := o.params(conn.ep.qp.Num())
-	params, err := conn.ep.connect(r.id, p)
+	attr, err := conn.ep.connect(r.id, p)
 	if err == nil {
 		err = r.id.Accept(p)
 	}
@@ -175,7 +177,7 @@ func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 		return err
 	}
 	r.answered()
-	conn.id, conn.params = r.id, params
+	conn.id, conn.attr = r.id, attr
 	r.l.cm.owners[r.id] = conn
 	if l != nil {
 		conn.listener = l
@@ -195,7 +197,7 @@ func (r *Request) AcceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHA
 }
 
 func (r *Request) acceptDatagram(qp ib.QPN, qkey uint32, private []byte) (ib.AHAttr, error) {
-	if !r.datagram {
+	if r.service != ib.UD {
 		return ib.AHAttr{}, refuse("accept", "request", "for a connection", "Accept")
 	}
 	return r.back, r.answer(func() error {

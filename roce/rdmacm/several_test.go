@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/wire"
 )
@@ -57,7 +56,7 @@ func TestSeveralCMs(t *testing.T) {
 		}
 	}
 	_, err := a2.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{})
-	if !errors.Is(err, cm.ErrInUse) || !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "0x1061d2f") {
+	if !errors.Is(err, ib.ErrAddrInUse) || !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "0x1061d2f") {
 		t.Errorf("a port of the other's: %v", err)
 	}
 	must(t, la1.Close())
@@ -89,7 +88,7 @@ func TestPortByAddress(t *testing.T) {
 	const at4, at6, atAll = "192.0.2.2:7471", "[2001:db8::2]:7471", ":7471"
 	l1, l2 := listen(t, b1, at4, rdmacm.ListenConfig{}), listen(t, b2, at6, rdmacm.ListenConfig{})
 	for _, addr := range []string{at4, at6, atAll, "0.0.0.0:7471"} {
-		if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, cm.ErrInUse) ||
+		if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) ||
 			!errors.Is(err, ib.ErrBusy) {
 			t.Errorf("listen on %s, beside others: %v", addr, err)
 		}

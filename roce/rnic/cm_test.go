@@ -81,16 +81,16 @@ func TestDial(t *testing.T) {
 		conn := try(r.manager().Dial(r.ctx, addr, rdmacm.Config{PathMTU: mtu, AckTimeout: 18, InitiatorDepth: 2}))(r)
 		peer := <-conns
 		for _, c := range []*rdmacm.Conn{conn, peer} {
-			p := c.Params()
-			if q := try(c.QP().Query())(r); p.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 ||
+			a := c.QPAttr()
+			if q := try(c.QP().Query())(r); a.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 ||
 				q.State != ib.RTS {
-				t.Errorf("path MTU %d and %d, timeout %d, state %v; want %d, 18, RTS", p.PathMTU, q.PathMTU, q.Timeout,
+				t.Errorf("path MTU %d and %d, timeout %d, state %v; want %d, 18, RTS", a.PathMTU, q.PathMTU, q.Timeout,
 					q.State, mtu)
 			}
 		}
-		if conn.Params().InitiatorDepth != 2 || peer.Params().ResponderResources != 2 {
-			t.Errorf("initiator depth %d, the peer's responder resources %d; want 2", conn.Params().InitiatorDepth,
-				peer.Params().ResponderResources)
+		if conn.QPAttr().MaxRdAtomic != 2 || peer.QPAttr().MaxDestRdAtomic != 2 {
+			t.Errorf("initiator depth %d, the peer's responder resources %d; want 2", conn.QPAttr().MaxRdAtomic,
+				peer.QPAttr().MaxDestRdAtomic)
 		}
 		r.must(conn.Disconnect(r.ctx))
 		<-peer.Done()

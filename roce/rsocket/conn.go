@@ -106,7 +106,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // PathMTU returns the path MTU of the connection; 0 if it is not known.
 func (c *Conn) PathMTU() ib.MTU {
 	if t, ok := c.tr.(*rdmacm.Conn); ok {
-		return t.Params().PathMTU
+		return t.QPAttr().PathMTU
 	}
 	return 0
 }

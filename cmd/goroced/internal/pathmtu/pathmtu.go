@@ -41,7 +41,7 @@ func Check(tool string, dev ib.Device, mtu ib.MTU) error {
 // packets only: the peer's connection manager still answers. It disconnects to find that out. It returns nil if the
 // cause is another one.
 func Blame(ctx context.Context, c *rdmacm.Conn, size int) error {
-	mtu := c.Params().PathMTU
+	mtu := c.QPAttr().PathMTU
 	if min(int(mtu), size) <= wire.MADLen {
 		return nil // its packets are not longer than those by which it was made
 	}

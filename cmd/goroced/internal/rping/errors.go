@@ -64,7 +64,7 @@ func (e *endpoint) ended(ctx context.Context, flushed error) error {
 	case <-e.conn.Done():
 		hint := ""
 		if e.o.Size > int(pathmtu.Common) && e.passed == 0 {
-			hint = pathmtu.Hint(e.conn.Params().PathMTU)
+			hint = pathmtu.Hint(e.conn.QPAttr().PathMTU)
 		}
 		return fmt.Errorf("the connection to %v ended: %w; what does the program there say?%s", e.conn.RemoteAddr(),
 			e.conn.Err(), hint)
