@@ -31,11 +31,15 @@ const (
 	originICMP6 = 3
 )
 
-// readErrors empties the error queue of a socket and tells Options.OnError of each peer that cannot be reached.
+// errorsMost bounds the errors that readErrors reads. Anybody may send ICMP messages, as fast as they can be read.
+const errorsMost = 64
+
+// readErrors reads the next errors in the error queue of a socket, and tells Options.OnError of each peer that cannot
+// be reached.
 func (c *conn) readErrors(s *socket) {
 	var payload [maxErrorPayload]byte
 	var control [256]byte
-	for {
+	for range errorsMost {
 		_, n, _, from, err := unix.Recvmsg(s.fd, payload[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		if err != nil {
 			return

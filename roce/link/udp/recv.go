@@ -55,10 +55,7 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 		if used == room {
 			break
 		}
-		n, errno := c.rx.batch.Recv(s.fd, used, room)
-		if errno != 0 && errno != unix.EAGAIN {
-			c.readErrors(s)
-		}
+		n := c.receiveFrom(s, used, room)
 		for i := used; i < used+n; i++ {
 			if c.receive(s, i, &in[got]) {
 				got++
@@ -68,6 +65,25 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 	}
 	c.rx.bufs.Used(used)
 	return got, nil
+}
+
+// recvTries is how often receiveFrom calls recvmmsg: for an error that was there before, for one that readErrors has
+// left in the queue, and for messages.
+const recvTries = 3
+
+// receiveFrom receives into messages [from, to) and returns how many there are. An ICMP error makes the kernel refuse
+// one call; the messages that have arrived must not wait for it, or a stream of errors would keep them back.
+func (c *conn) receiveFrom(s *socket, from, to int) int {
+	for try := range recvTries {
+		n, errno := c.rx.batch.Recv(s.fd, from, to)
+		if errno == 0 || errno == unix.EAGAIN {
+			return n
+		}
+		if try == 0 {
+			c.readErrors(s)
+		}
+	}
+	return 0
 }
 
 // nextSocket returns the socket to receive from next.
