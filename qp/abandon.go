@@ -16,10 +16,11 @@ func (q *QP) Abandon() {
 	r := &q.req
 	r.stop()
 	r.oldest, r.cur = r.tail, r.tail
+	r.behind, r.doomed = false, 0
 	r.failed, r.placing = false, 0
 	p := &q.resp
 	p.silence()
 	p.commits.reset()
-	p.recv.held, p.inside = false, noMessage
+	p.recv.held, p.doomed, p.inside = false, 0, noMessage
 	p.refused, p.dying = true, false
 }

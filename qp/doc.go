@@ -6,7 +6,7 @@
 //
 //	input                                      when the owner calls it
 //	Modify, SetFlow                            a verb changes the QP
-//	Doorbell                                   the send ring holds new requests
+//	Doorbell                                   the rings hold new requests
 //	HandlePackets, HandleAlike, HandleDatagram packets have arrived
 //	HandleTimeout                              Deadline has passed
 //	Placed, Fetched                            a placement or a fetch has ended
@@ -24,9 +24,9 @@
 //
 // # The path of a request
 //
-// The application pushes a request into the send ring (package ring). Doorbell
-// copies it out, once, into a slot of the requester (requester.go, sendwqe.go).
-// NextPackets begins the message when those before it are sent: it resolves local
+// The application pushes a request into the send ring (package ring), and Doorbell tells
+// the QP. NextPackets copies it out, once, into a slot of the requester (requester.go,
+// sendwqe.go), and begins the message when those before it are sent: it resolves local
 // memory, assigns PSNs and builds packets one by one. The window (window.go) holds
 // the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
 // destination, all QPs together; the pacer (pacer.go) spaces one QP's packets.
@@ -92,7 +92,7 @@
 //	what the owner has to do             effects.go
 //	packets confirmed and repeated       progress.go
 //	timers                               timers.go
-//	flush                                modify.go
+//	flush                                flush.go
 //
 // testdata holds a script for each rule of the protocol, which is both a test and
 // documentation: see package script, and "goroced explain".

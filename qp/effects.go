@@ -31,8 +31,13 @@ type Effects struct {
 	// State is the QP's state, for Front.SetState.
 	State ib.QPState
 
-	// Send says that NextPackets is to be called, until it returns no more packets.
-	Send bool
+	// Send says that NextPackets is to be called. Doorbell says that Doorbell is to be called
+	// again: there is more to flush.
+	Send, Doorbell bool
+
+	// Taken is how many send requests NextPackets has taken out of the ring. With the packets
+	// it tells how much work the call was.
+	Taken int
 
 	// Deadline is when HandleTimeout is to be called, and NextPackets after it; ib.Never
 	// if only an input can change anything. Calling them too early does no harm.
@@ -46,15 +51,15 @@ type Effects struct {
 
 // Effects returns what is to be done after the latest input: Modify, SetFlow, Doorbell,
 // HandlePackets, HandleAlike, HandleDatagram, HandleTimeout, Placed, Fetched, or
-// NextPackets followed by Sent or SendFailed. Placements, Fetches, Events and Send are
-// returned only once.
+// NextPackets followed by Sent or SendFailed. Placements, Fetches, Events, Send, Doorbell and
+// Taken are returned only once.
 func (q *QP) Effects() Effects {
 	e := Effects{
 		Placements: q.late.take(), Fetches: q.fetch.take(),
-		Events: q.events, State: q.state, Send: q.send, Deadline: q.Deadline(),
+		Events: q.events, State: q.state, Send: q.send, Doorbell: q.ring, Taken: int(q.taken), Deadline: q.Deadline(),
 		Requests: &q.req.progress, Answers: &q.resp.res.progress,
 	}
-	q.events, q.send = 0, false
+	q.events, q.send, q.ring, q.taken = 0, false, false, 0
 	return e
 }
 

@@ -40,7 +40,7 @@ func TestCorruptSendRing(t *testing.T) {
 	h := hostIn(t, ib.RTS)
 	corrupt(h.sqBytes)
 	h.q.Doorbell(0)
-	if got, want := h.outcome(nil), "local work queue catastrophic error"; got != want || h.q.State() != ib.Err {
+	if got, want := h.outcome(nil), "local work queue catastrophic error, ERR"; got != want || h.q.State() != ib.Err {
 		t.Errorf("%q in %v, want %q in ERR", got, h.q.State(), want)
 	}
 	h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))

@@ -16,8 +16,9 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	if lost {
 		r.lead = r.askRepeats
 	}
-	// Marked packets count as lost: they are no longer in flight for the Flow.
-	for psn.Before(r.win.nxt) {
+	// Marked packets count as lost: they are no longer in flight for the Flow. If all are marked
+	// already, nothing was sent since the loss before.
+	for r.win.needed < r.win.inFlight() && psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
 		n := min(s.from(psn), r.win.nxt.Sub(psn))
 		r.q.flow.release(r.win.mark(psn, n), s.cost)

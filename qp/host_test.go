@@ -75,7 +75,7 @@ func (h *host) AH(num ib.AHNum) *AH {
 func newHost(t testing.TB, num ib.QPN) *host { return newServiceHost(t, ib.RC, num, false) }
 
 // hostEntries is the capacity of the queues of a host.
-const hostEntries = 64
+const hostEntries = 128
 
 // newServiceHost makes a QP of any service in RESET, whose receives come from an
 // SRQ if shared. Those of XRC targets always do.

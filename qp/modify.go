@@ -130,25 +130,8 @@ func (q *QP) becomeErr() {
 func (q *QP) becomeSQE() {
 	q.state = ib.SQE
 	q.timers.clear(timerPace)
-	q.req.flush()
-}
-
-// flush completes what is queued on both queues with WCWRFlushErr. While a placement
-// may still write to memory of a request, the flush waits: a completion would give that
-// memory back to the application.
-func (q *QP) flush() {
-	if q.late.pending() > 0 {
-		return
-	}
-	if err := q.req.fetch(); err != nil {
-		q.raise(ib.EventQPFatal)
-	}
-	q.req.flush()
-	q.resp.flush()
-	if q.usesSRQ() && !q.lastWQE {
-		q.lastWQE = true
-		q.raise(ib.EventLastWQE)
-	}
+	q.req.doom()
+	q.flushSome()
 }
 
 // usesSRQ reports whether receives come from an SRQ. In ERR such a QP takes no more of

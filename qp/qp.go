@@ -82,7 +82,9 @@ type QP struct {
 	state  ib.QPState
 	attr   ib.QPAttr
 	events EventSet
-	send   bool // NextPackets is to be called
+	send   bool  // NextPackets is to be called
+	ring   bool  // Doorbell is to be called
+	taken  int16 // requests fetched since the latest Effects
 	flow   *Flow
 	pace   pacer
 	timers timerTable
@@ -160,23 +162,23 @@ func (q *QP) SetFlow(f *Flow) {
 // value, only the packets that have AckReq anyway ask for an ACK.
 func (q *QP) AskRepeats(n int) { q.req.askRepeats = n }
 
-// Doorbell tells the QP that its rings hold new requests. It copies send requests out
-// of the ring, once, and checks them; receives stay there until a message needs one.
+// Doorbell tells the QP that its rings hold new requests, which NextPackets takes out when
+// it can send them. Where requests are flushed, Doorbell flushes some.
 func (q *QP) Doorbell(now ib.Instant) {
 	q.now = now
-	r := &rules[q.state]
-	if !r.fetch {
+	switch r := &rules[q.state]; {
+	case !r.fetch:
 		return
-	}
-	if err := q.req.fetch(); err != nil {
-		q.fatal()
-		return
-	}
-	switch {
 	case r.flush:
 		q.flush()
 	case r.flushSend:
-		q.req.flush()
+		q.req.doom()
+		q.flushSome()
+	default:
+		q.req.behind = true
+		if q.req.doomed > 0 { // since SQE
+			q.flushSome()
+		}
 	}
 	q.settle()
 }
@@ -240,8 +242,10 @@ func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte
 		q.cfg.Stats.DropState++
 		return
 	}
+	send := q.send
 	q.resp.datagram(now, p, grh)
 	q.settle()
+	q.send = send // a datagram has no answer
 }
 
 func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
@@ -290,10 +294,15 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 // NextPackets fills out with packets to send now and returns how many elements it
 // has used. With their trains these are len(out) packets at most; fewer means that
 // nothing more can be sent until the next input (Fetched is one), the next deadline, or
-// room in the Flow (Flow.Next returns the QP then). Responses are first, then requests,
-// then a plain ACK. The owner copies the packets and calls Sent.
+// room in the Flow (Flow.Next returns the QP then), unless Effects.Send says otherwise.
+// Responses are first, then requests, then a plain ACK. New requests are first copied out of
+// the ring, once, and checked; receives stay there until a message needs one. The owner copies
+// the packets and calls Sent.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
+	if q.req.behind && rules[q.state].resend && q.req.doomed == 0 && q.req.fetch() != nil {
+		q.fatal()
+	}
 	r := &rules[q.state]
 	n, trains := 0, 0
 	if r.respond || q.resp.dying {
@@ -304,7 +313,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	case r.resend && q.svc.reliable:
 		used, more := q.req.emit(now, out[n:len(out)-trains])
 		n, trains = n+used, trains+more
-	case r.resend:
+	case r.resend && q.req.doomed == 0:
 		n += q.req.emitUnreliable(now, out[n:])
 	}
 	if r.respond && n+trains < len(out) {
@@ -312,7 +321,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.settle()
-	q.send = n+trains == len(out)
+	q.send = n+trains == len(out) || q.req.behind && q.req.cur == q.req.tail
 	return n
 }
 

@@ -18,6 +18,8 @@ type requester struct {
 
 	oldest, cur, tail uint32
 
+	doomed uint32 // how many requests flush is to complete: the fetched ones, then those in the ring
+
 	win   window
 	reads readTable
 	probe prober
@@ -27,6 +29,8 @@ type requester struct {
 	lsn     ib.PSN // credit limit
 	// credited says that the responder sends credits, so that lsn applies.
 	credited bool
+	behind   bool // the ring may hold requests that fetch has not taken
+	spoilt   bool // flush has completed the failed request: none of those behind it succeeds
 
 	retry    uint8 // retries left of RetryCnt
 	rnrRetry uint8 // RNR retries left
@@ -103,17 +107,27 @@ func (r *requester) refill() {
 	r.retry, r.rnrRetry = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 }
 
-// fetch copies new requests out of the ring.
+// fetchMost bounds the requests that are fetched and have not begun. A call of NextPackets
+// begins about as many at most, whatever the ring holds.
+const fetchMost = 64
+
+// fetch copies new requests out of the ring, as long as fewer than fetchMost wait to begin.
 func (r *requester) fetch() error {
-	for r.tail-r.oldest < uint32(len(r.slots)) {
+	for r.tail-r.cur < fetchMost {
+		if r.tail-r.oldest == uint32(len(r.slots)) { // the ring can have no others
+			r.behind = false
+			return nil
+		}
 		s := r.slot(r.tail)
 		ok, err := r.q.cfg.SQ.Pop(&s.wr)
 		if !ok {
+			r.behind = false
 			return err
 		}
 		s.invalid = ring.Status(err)
 		s.begun, s.sent, s.acked, s.slow, s.late, s.index = false, false, false, false, 0, r.tail
 		r.tail++
+		r.q.taken++
 	}
 	return nil
 }
@@ -274,7 +288,7 @@ func (r *requester) next(tx *TxPacket) bool {
 // begin advances cur to a message that has packets to send, and reports whether there
 // is one. It executes requests that need no packet (LOCAL INVALIDATE, BIND MW) itself.
 func (r *requester) begin() bool {
-	for r.cur != r.tail {
+	for r.cur != r.tail && r.cur-r.oldest < begunMost {
 		s := r.slot(r.cur)
 		if !s.begun && !r.beginNext(s) {
 			return false
@@ -290,6 +304,10 @@ func (r *requester) begin() bool {
 	}
 	return false
 }
+
+// begunMost bounds the requests that have begun and are not complete, and so what a single ACK or
+// placement completes. A window of one-packet messages has as many.
+const begunMost = windowSize
 
 // beginNext starts the message at cur. A message that cannot start waits until
 // all before it are complete and fails then, so completions stay in order.
@@ -489,7 +507,7 @@ func (r *requester) stop() {
 		s := r.slot(i)
 		s.acked = s.last().Before(r.win.una)
 	}
-	r.stuck = false
+	r.stuck, r.spoilt = false, false
 	if f := r.q.flow; f != nil {
 		r.releaseRange(r.win.una, r.win.nxt)
 		f.remove(r.q)
@@ -502,11 +520,9 @@ func (r *requester) stop() {
 // reset discards all requests, including those in the ring, without completions.
 func (r *requester) reset() {
 	r.stop()
-	for r.fetch(); r.oldest != r.tail; r.fetch() {
-		r.q.cfg.SQ.Release(int(r.tail - r.oldest))
-		r.oldest = r.tail
-	}
-	r.cur = r.tail
+	r.q.cfg.SQ.Discard()
+	r.oldest, r.cur = r.tail, r.tail
+	r.behind, r.doomed = false, 0
 	r.win.start(0)
 	r.failed, r.placing = false, 0
 }
@@ -536,28 +552,6 @@ func (r *requester) failInTurn(i uint32) {
 // blocked reports whether a PSN in flight belongs to the stuck request or one behind it.
 func (r *requester) blocked(psn ib.PSN) bool {
 	return r.stuck && r.find(psn)-r.oldest >= r.stuckSlot-r.oldest
-}
-
-// flush completes every request, oldest first: with success those that were answered
-// and waited only for placements, unless they are behind the failed one; the failed one
-// with its status; the rest with WCWRFlushErr.
-func (r *requester) flush() {
-	for good := true; ; {
-		for ; r.oldest != r.tail; r.oldest++ {
-			status := ib.WCWRFlushErr
-			switch {
-			case r.failed && r.oldest == r.failSlot:
-				status, r.failed, good = r.failStatus, false, false
-			case good && r.slot(r.oldest).acked:
-				status = ib.WCSuccess
-			}
-			r.finish(r.oldest, status)
-		}
-		r.cur = r.oldest
-		if err := r.fetch(); err != nil || r.oldest == r.tail {
-			return
-		}
-	}
 }
 
 // finish releases the ring entry of slot i and pushes its completion.

@@ -19,6 +19,7 @@ type responder struct {
 
 	// The message of which more packets are expected.
 	inside message
+	doomed uint32 // how many receives in RQ flush is to complete
 	recv   recvWQE
 	write  [1]mr.Span // WRITE: the checked target
 	done   uint64     // bytes of the message that have arrived
@@ -113,9 +114,8 @@ func (r *responder) reset() {
 	r.silence()
 	r.commits.reset()
 	r.refused, r.dying, r.inside = false, false, noMessage
-	for ok := true; ok && !r.q.usesSRQ(); ok, _ = r.popReceive() {
-	}
-	r.recv.held = false
+	r.q.cfg.RQ.Discard()
+	r.recv.held, r.doomed = false, 0
 }
 
 // popReceive copies the next receive out of its ring, if one is posted.
@@ -162,47 +162,6 @@ func (r *responder) chooseSRQ(p *wire.Packet) bool {
 	}
 	r.srq = s
 	return true
-}
-
-// flush completes the receives of commits that wait for placements, then the receive in
-// use, then all posted ones.
-func (r *responder) flush() {
-	for ; !r.commits.empty(); r.commits.head++ {
-		c := r.commits.at(r.commits.head)
-		if !c.hasWC {
-			continue
-		}
-		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // not carried out yet
-			c.wc.Status = ib.WCWRFlushErr
-		}
-		r.q.complete(c.cq, &c.wc, false)
-	}
-	for {
-		if !r.recv.held && r.q.usesSRQ() {
-			return // receives left in the SRQ stay for other QPs
-		}
-		if !r.recv.held {
-			ok, err := r.popReceive()
-			if err != nil {
-				r.q.raise(ib.EventQPFatal)
-			}
-			if !ok || err != nil {
-				return
-			}
-		}
-		status := ib.WCWRFlushErr
-		if r.recv.spoilt {
-			status = ib.WCLocProtErr
-		}
-		r.endReceive(status)
-	}
-}
-
-// endReceive completes the receive in use with an error.
-func (r *responder) endReceive(status ib.WCStatus) {
-	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
-	r.recv.held = false
-	r.q.complete(r.recv.cq, &wc, false)
 }
 
 // handle handles a request packet (IBTA 9.7.4.1, figure 89): it checks the PSN, then

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/cma"
 	"github.com/goroce/goroce/roce/internal/engine"
 )
@@ -14,6 +15,20 @@ func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() 
 
 // AppTurn is how many packets one application sends in its turn.
 const AppTurn = engine.AppTurn
+
+// Bounds of one turn of a shard.
+const (
+	TurnFrames     = engine.TurnFrames
+	TurnFramesMost = engine.TurnFramesMost
+	TurnDoorbells  = engine.TurnDoorbells
+	TurnTimers     = engine.TurnTimers
+	TurnDatagrams  = engine.TurnDatagrams
+	TurnQPs        = engine.TurnQPs
+	TurnBytes      = engine.TurnBytes
+	TurnAnswers    = engine.TurnAnswers
+	FlushMost      = qp.FlushMost
+	MaxMcastQPs    = maxMcastQPs
+)
 
 // LinkDown tells the device that a link has failed.
 func (d *Device) LinkDown(err error) { owner{d}.LinkDown(err) }

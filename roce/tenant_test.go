@@ -41,6 +41,7 @@ type tenantProcess struct {
 
 	device, doorbells *ring.Doorbells
 	qps               []*roce.QP // by doorbell
+	looks             int        // how often the device has looked at the doorbells
 }
 
 func (n *tenantProcess) Alloc(size int) ([]byte, error) {
@@ -54,6 +55,7 @@ func (n *tenantProcess) Faulted() bool     { return false }
 func (n *tenantProcess) Event(e ib.Event)  { n.events = append(n.events, e.Type) }
 
 func (n *tenantProcess) Take(_ ib.Instant, rung func(*roce.QP)) {
+	n.looks++
 	n.device.Take(func(i uint32) { rung(n.qps[i]) })
 }
 func (n *tenantProcess) Sleep() bool      { return n.device.Sleep() }

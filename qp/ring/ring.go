@@ -148,6 +148,15 @@ func (r *ring) release(n int) {
 	atomic.StoreUint32(r.cons(), r.released)
 }
 
+// Discard returns all slots to the producer, popped or not, whatever they hold. (Device)
+func (r *ring) Discard() {
+	_, _ = r.pending()                       // if the producer index is invalid, the one before is left
+	if n := r.prodSeen - r.released; n > 0 { // the shared rings of no entries are never written
+		r.popped = r.prodSeen
+		r.release(int(n))
+	}
+}
+
 // moveTo copies the entries of r that are published and not consumed to the empty ring
 // n of the same slot size, and reports whether there was room. Neither side may use
 // either ring meanwhile. It takes both indices from the shared buffer; count is checked.

@@ -506,3 +506,40 @@ func TestExactCQ(t *testing.T) {
 		t.Error("5 entries have room for other than 5 completions")
 	}
 }
+
+// TestDiscard: all slots are free afterwards, whether they were popped or not; with an invalid producer index, those
+// that the device has seen.
+func TestDiscard(t *testing.T) {
+	const entries = 8
+	for _, corrupt := range []bool{false, true} {
+		b := Alloc(SendSize(entries, 1, 0))
+		device, err := NewSend(b, entries, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		app, err := OpenSend(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range entries - 2 {
+			if err := app.Push(&ib.SendWR{ID: uint64(id), Opcode: ib.WRSend}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		app.Publish()
+		var wr ib.SendWR
+		if ok, err := device.Pop(&wr); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if corrupt {
+			*device.prod() = 1 << 20
+		}
+		device.Discard()
+		if got := device.released; got != entries-2 {
+			t.Errorf("corrupt %v: %d slots released, want %d", corrupt, got, entries-2)
+		}
+		if ok, err := device.Pop(&wr); ok || (err != nil) != corrupt {
+			t.Errorf("corrupt %v: Pop returns %v, %v after Discard", corrupt, ok, err)
+		}
+	}
+}

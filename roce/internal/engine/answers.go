@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -80,8 +79,11 @@ func (l *answers) put(s *Shard, list []answer) {
 	}
 }
 
-// take returns the waiting answers. The list stays valid until the next take.
+// take returns waiting answers. The list stays valid until the next take.
 func (l *answers) take() []answer {
+	if l.unfinished() {
+		return l.out[l.at:]
+	}
 	if !l.some.Load() {
 		return nil
 	}
@@ -94,22 +96,17 @@ func (l *answers) take() []answer {
 	return l.out
 }
 
-// again puts the answers back that take returned and takeAnswers has not reached.
-func (l *answers) again() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.in = slices.Insert(l.in, 0, l.out[l.at:]...)
-	l.at = len(l.out)
-	l.some.Store(len(l.in) > 0)
-}
+// unfinished reports whether takeAnswers has left some of what take returned last.
+func (l *answers) unfinished() bool { return l.at < len(l.out) }
 
-// takeAnswers passes the answers of workers to their QPs.
+// takeAnswers passes answers of workers to their QPs.
 func (s *Shard) takeAnswers() bool {
 	list := s.answers.take()
+	list = list[:min(len(list), TurnAnswers)]
 	for i := range list {
 		a := &list[i]
 		q := a.User
-		s.answers.at = i + 1
+		s.answers.at++
 		if q.core == nil { // closed
 			continue
 		}

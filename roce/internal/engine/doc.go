@@ -10,10 +10,11 @@
 //	shard.go     advance       the time is at least that of the latest turn or verb
 //	answers.go   take          results of workers on slow memory: QP.Placed, QP.Fetched
 //	mailbox.go   take          runs for QPs of this shard that came by another one's link
-//	receive.go   Link.Recv     a batch of runs, unless workers still need the frames of the
-//	                           last one (held.go); frame by frame: ICRC, decode, QP, and
-//	                           QP.HandlePackets for packets of one QP that follow each other;
-//	                           frames like the one before: ICRC, QP.HandleAlike
+//	receive.go   Link.Recv     a batch of runs, if the last one is done, and unless workers still
+//	                           need its frames (held.go)
+//	receive.go   process       frame by frame: ICRC, decode, QP, and QP.HandlePackets for packets
+//	                           of one QP that follow each other; frames like the one before: ICRC,
+//	                           QP.HandleAlike
 //	doorbell.go  take          QPs with new requests: QP.Doorbell
 //	shard.go     runTimers     QPs whose deadline has passed: QP.HandleTimeout
 //	transmit.go  drain         ready QPs in their order: QP.NextPackets, headers, payload
@@ -21,8 +22,28 @@
 //
 // After each input to a QP, and after its packets were copied, effects.go carries out the QP's
 // effects (qp.Effects): it gives placements and fetches to the worker, puts the QP into the ready
-// list and the heap of deadlines, and delivers events to the [Owner]. Within a large batch the
-// turn takes answers, runs timers and sends after each 128 frames. In steady state no step allocates.
+// list and the heap of deadlines, and delivers events to the [Owner]. In steady state no step
+// allocates.
+//
+// # Bounds of one turn
+//
+// A packet, a request or a doorbell may make much work: 60 bytes repeat a READ of gigabytes. So each
+// step of a turn has a bound (bounds.go), and leaves the rest to the next turn, in its order:
+//
+//	results of workers   256
+//	frames               128, then to the end of the run; as many from other shards. A multicast
+//	                     datagram counts for each member
+//	doorbells            64 QPs, the applications by turns of 8; each flushes 64 requests in ERR
+//	timers               64 QPs
+//	datagrams of QP 1    64, and 16 deadlines of the connection manager for each
+//	sends                64 QPs and 256 KiB; 64 packets of each QP, all of them of the last one. The
+//	                     applications by turns of 64 packets; within one its peers, likewise;
+//	                     for a peer its QPs
+//
+// Sends are READ responses, retransmissions and new requests, also those that need no packet. No input
+// of package qp makes more than a bounded amount of work either: a QP takes 64 requests at a time out
+// of its ring, has 1,024 under way at most, and flushes 64 at a time. TestTurns of package roce counts
+// what a turn does under each kind of attack.
 //
 // # Who drives
 //

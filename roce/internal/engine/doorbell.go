@@ -38,7 +38,7 @@ type doorbells struct {
 
 	mu    sync.Mutex
 	rung  []*QP
-	spare []*QP // second buffer: take swaps it with rung
+	spare []*QP // what take has returned last
 }
 
 // SetDoorbells makes the shard look at d, from its next turn on. A doorbell that rings makes fd
@@ -87,36 +87,30 @@ func (d *doorbells) some() bool {
 	return len(d.rung) > 0
 }
 
-// take returns the QPs whose doorbells have rung. The caller may change the list until the
-// next take.
+// take returns the QPs whose doorbells have rung. The list is valid until the next take.
 func (d *doorbells) take(now ib.Instant) []*QP {
 	if d.remote != nil {
 		d.remote.Take(now, d.ringing)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rung := d.rung
-	d.rung, d.spare = d.spare[:0], rung
-	return rung
-}
-
-// again puts the QPs back that take returned and takeDoorbells has not reached.
-func (d *doorbells) again() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, q := range d.spare {
-		if q != nil {
-			d.spare[i] = nil
-			d.rung = append(d.rung, q)
-		}
-	}
+	clear(d.spare)
+	d.rung, d.spare = d.spare[:0], d.rung
+	return d.spare
 }
 
 func (s *Shard) takeDoorbells() bool {
 	s.current = nil
-	rung := s.doorbells.take(s.now)
-	for i, q := range rung {
-		rung[i] = nil
+	for _, q := range s.doorbells.take(s.now) {
+		s.ready.ring(q)
+	}
+	busy := false
+	for range TurnDoorbells {
+		q := s.ready.answer()
+		if q == nil {
+			break
+		}
+		busy = true
 		q.rung.Store(false)
 		if q.core == nil { // closed
 			continue
@@ -128,5 +122,5 @@ func (s *Shard) takeDoorbells() bool {
 		q.core.Doorbell(s.now)
 		s.after(q)
 	}
-	return len(rung) > 0
+	return busy
 }

@@ -5,8 +5,9 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// after carries out the effects of a QP (qp.Effects) after an input or after its packets were copied.
-func (s *Shard) after(q *QP) {
+// after carries out the effects of a QP (qp.Effects) after an input or after its packets were copied. It
+// returns how many requests the QP has taken out of its ring.
+func (s *Shard) after(q *QP) (taken int) {
 	e := q.core.Effects()
 	if len(e.Placements) > 0 {
 		s.place(q, e.Placements)
@@ -17,6 +18,9 @@ func (s *Shard) after(q *QP) {
 	if e.Send {
 		s.ready.push(q)
 	}
+	if e.Doorbell {
+		s.ring(q)
+	}
 	s.deadlines.want(q, e.Deadline)
 	s.deliver()
 	for t := range e.Events.All() {
@@ -25,6 +29,7 @@ func (s *Shard) after(q *QP) {
 	s.show(q, e.State)
 	s.judge(q, &e)
 	s.admit(q.flow)
+	return e.Taken
 }
 
 // deliver delivers the pending events of CQs and SRQs.

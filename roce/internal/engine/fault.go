@@ -36,10 +36,8 @@ func (s *Shard) survive(v any) {
 	case !q.remote || !s.engine.owner.Fault(q, addr):
 		panic(v)
 	}
-	s.rx.n, s.rx.qp = 0, nil
+	s.rx.giveUp()
 	s.tx.giveUp()
-	s.doorbells.again()
-	s.answers.again()
 	if q != nil && q.core != nil {
 		q.core.Abandon()
 		s.after(q)

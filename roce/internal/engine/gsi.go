@@ -80,11 +80,11 @@ func (g *gsiQP) receive(s *Shard, run *link.Run, p *wire.Packet) {
 	}
 }
 
-// send gives datagrams of QP 1 to the transmitter, as many as it has room for. It reports
-// whether there were any.
+// send gives datagrams of QP 1 to the transmitter, up to TurnDatagrams. It reports whether there
+// were any.
 func (g *gsiQP) send(t *transmitter) (sent bool) {
 	now := t.s.now
-	for range pullsPerStep {
+	for range TurnDatagrams {
 		if g.deadline() > now || t.n > txRuns-txPackets && !t.flush() || t.blocked {
 			return sent
 		}

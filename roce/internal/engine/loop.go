@@ -133,12 +133,17 @@ func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	switch {
 	case s.closed: // turns do nothing any more; the closed link ends the loop
 		return -1, false
-	case some, at <= now, !s.ready.empty() && !s.tx.blocked:
+	case some, at <= now, s.unfinished(), !s.ready.empty() && !s.tx.blocked:
 		return 0, false
 	case at == ib.Never:
 		return -1, s.tx.blocked
 	}
 	return time.Duration(at - now), s.tx.blocked
+}
+
+// unfinished reports whether a turn has left frames, doorbells or answers to the next one.
+func (s *Shard) unfinished() bool {
+	return s.rx.unfinished() || !s.ready.rung.empty() || s.answers.unfinished()
 }
 
 // linkDown reports to the owner that the link has failed, unless the owner closed the device.

@@ -31,8 +31,9 @@ type QP struct {
 	// Guarded by shard.mu.
 	core      *qp.QP // nil once the QP is closed
 	app       *app
+	peer      *peer // among whose QPs it is ready
 	inReady   bool
-	nextReady *QP
+	next      [numLists]*QP
 	peerShard int // the assumed shard of the peer's QP, by which ready QPs are grouped into runs
 	timer     timerEntry
 	flow      *flow
@@ -84,6 +85,7 @@ func (s *Shard) Add(init QPInit) *QP {
 	q.num = s.qpns.add(q)
 	q.front.Num = q.num
 	q.app = s.ready.enter(init.App)
+	q.peer = &q.app.rest
 	cfg.Num, cfg.Stats, cfg.Limits = q.num, &s.stats.Stats, &s.limits
 	cfg.Due, cfg.AHs, cfg.SRQs = &s.due, ahTable{&s.ahs}, srqTable{&s.srqs}
 	cfg.Trains = cfg.Trains && s.engine.caps.RunFrames > 1
@@ -104,7 +106,6 @@ func (q *QP) Close() (gone <-chan struct{}) {
 	s.resetSafely(q)
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
-	q.app.ready.remove(q)
 	s.ready.leave(q.app)
 	s.qpns.remove(q.num)
 	q.core = nil
@@ -205,7 +206,7 @@ func (q *QP) Query() (a ib.QPAttr, open bool) {
 
 // setPath sets the addressing of a QP, and finds the congestion account of its destination.
 func (s *Shard) setPath(q *QP, path *link.Run) {
-	q.app.ready.remove(q) // after puts it back, into the queue of its new peerShard
+	s.ready.remove(q) // after puts it back, into the queue of its new peerShard
 	q.peerShard = link.ShardOf(q.core.DestQPN(), peerShards)
 	q.path = *path
 	q.peerPort = 0
@@ -244,6 +245,7 @@ func sourcePort(flowLabel uint32, local, remote ib.QPN) uint16 {
 
 // flow is an application's congestion account of a destination, shared by its QPs to it.
 type flow struct {
+	peer    peer
 	account *qp.Flow
 	dst     ib.GID
 	qps     int
@@ -254,8 +256,10 @@ type flow struct {
 }
 
 // setFlow moves q to its application's congestion account of dst, or to none if dst is nil. QPs
-// that waited for room in the old account may use the room that q leaves.
+// that waited for room in the old account may use the room that q leaves. q is not ready then.
 func (s *Shard) setFlow(q *QP, dst *ib.GID) {
+	s.ready.remove(q)
+	q.peer = &q.app.rest
 	if old := q.flow; old != nil {
 		q.offload.Forget(&old.trial)
 		q.core.SetFlow(nil)
@@ -271,10 +275,11 @@ func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 	f := q.app.flows[*dst]
 	if f == nil {
 		f = &flow{account: qp.NewFlow(), dst: *dst}
+		f.peer.init()
 		q.app.flows[*dst] = f
 	}
 	f.qps++
-	q.flow = f
+	q.flow, q.peer = f, &f.peer
 	q.core.SetFlow(f.account)
 }
 

@@ -13,13 +13,10 @@ const readyTurns = 64
 // only: the peer's kernel delivers it as a whole, to the shard of its first frame.
 // Frames for other shards would go through mailboxes there, and could be overtaken.
 type readyList struct {
-	queues [peerShards]readyQueue
+	queues [peerShards]queue
 	at     int // the queue whose turn it is
 	used   int // turns that the queue's QPs have had
 }
-
-// readyQueue is a queue of QPs.
-type readyQueue struct{ first, last *QP }
 
 func (l *readyList) push(q *QP) {
 	if q.inReady {
@@ -38,13 +35,17 @@ func (l *readyList) pop() *QP {
 		l.at, l.used = (l.at+1)%peerShards, 0
 	}
 	l.used++
-	return l.queues[l.at].pop()
+	q := l.queues[l.at].pop()
+	if q != nil {
+		q.inReady = false
+	}
+	return q
 }
 
 // empty reports whether no QP is ready.
 func (l *readyList) empty() bool {
 	for i := range l.queues {
-		if l.queues[i].first != nil {
+		if !l.queues[i].empty() {
 			return false
 		}
 	}
@@ -56,40 +57,56 @@ func (l *readyList) remove(q *QP) {
 	if !q.inReady {
 		return
 	}
-	queue := &l.queues[q.peerShard]
-	for n := queue.len(); n > 0; n-- {
-		if p := queue.pop(); p != q {
-			p.inReady = true
-			queue.push(p)
-		}
-	}
+	q.inReady = false
+	l.queues[q.peerShard].remove(q)
 }
 
-func (l *readyQueue) push(q *QP) {
+// queue is a list of QPs. A QP may be in one queue of each kind.
+type queue struct {
+	of          list
+	first, last *QP
+}
+
+// list is a kind of queue.
+type list uint8
+
+const (
+	sendList list = iota
+	rungList
+	numLists
+)
+
+func (l *queue) push(q *QP) {
 	if l.last == nil {
 		l.first = q
 	} else {
-		l.last.nextReady = q
+		l.last.next[l.of] = q
 	}
 	l.last = q
 }
 
-func (l *readyQueue) pop() *QP {
+// pop returns the first QP and removes it; nil if there is none.
+func (l *queue) pop() *QP {
 	q := l.first
 	if q == nil {
 		return nil
 	}
-	if l.first = q.nextReady; l.first == nil {
+	if l.first = q.next[l.of]; l.first == nil {
 		l.last = nil
 	}
-	q.nextReady, q.inReady = nil, false
+	q.next[l.of] = nil
 	return q
 }
 
-func (l *readyQueue) len() int {
-	n := 0
-	for q := l.first; q != nil; q = q.nextReady {
-		n++
+func (l *queue) empty() bool { return l.first == nil }
+
+// remove removes q, wherever it is in the queue.
+func (l *queue) remove(q *QP) {
+	kept := queue{of: l.of}
+	for p := l.pop(); p != nil; p = l.pop() {
+		if p != q {
+			kept.push(p)
+		}
 	}
-	return n
+	*l = kept
 }

@@ -19,19 +19,19 @@ const (
 	// rxBytes is how many bytes a batch should have at most: so few that they are still in the
 	// processor's second-level cache when they are checked, and copied to where they belong.
 	rxBytes = 256 << 10
-
-	// rxAnswer is the number of frames of a batch after which the shard sends: a peer
-	// whose whole window is in the batch must not wait for the end of the batch.
-	rxAnswer = 128
 )
 
 // receiver takes frames from the link, checks and decodes them, and hands them to
 // their QPs in runs.
 type receiver struct {
-	s    *Shard
-	runs []link.Run
-	most int // how many runs the next batch may have
-	ids  ipid.Tracker
+	s      *Shard
+	runs   []link.Run
+	most   int   // how many runs the next batch may have
+	link   batch // from the link
+	mail   batch // from other shards
+	work   int   // frames that this turn has processed of a batch
+	copied int   // bytes of multicast datagrams beyond the first copy, since the latest batch was taken
+	ids    ipid.Tracker
 
 	// Packets for one QP that were decoded but not handed over yet.
 	qp      *QP
@@ -45,63 +45,92 @@ func (r *receiver) init(s *Shard) {
 	r.packets = make([]wire.Packet, rxPackets)
 }
 
-// receive processes the runs that other shards have passed on, and one batch from the link.
-// It reports whether there were any.
-func (r *receiver) receive() bool {
-	several := r.s.engine.several()
-	mail := several && r.batch(r.s.mail.take())
+// batch is a list of runs that turns process from the first to the last.
+type batch struct {
+	runs  []link.Run
+	frame int // the next one of the first run
+}
+
+func (b *batch) done() bool { return len(b.runs) == 0 }
+
+// unfinished reports whether there are frames left for the next turn.
+func (r *receiver) unfinished() bool { return !r.link.done() || !r.mail.done() }
+
+// giveUp drops what was received and is not processed.
+func (r *receiver) giveUp() {
+	r.n, r.qp = 0, nil
+	r.link, r.mail = batch{}, batch{}
+}
+
+// receive goes on with the runs that other shards have passed on, and with those from the link.
+// When all of them are processed it takes new ones, unless workers still hold frames of the
+// last ones (held). It reports whether there were any.
+func (r *receiver) receive(held bool) (busy bool) {
+	if r.s.engine.several() {
+		if r.mail.done() && !held {
+			r.mail.runs = r.s.mail.take()
+		}
+		busy = r.process(&r.mail)
+	}
+	if r.link.done() && !held {
+		r.link.runs = r.fromLink()
+		busy = busy || !r.link.done()
+	}
+	return r.process(&r.link) || busy
+}
+
+// fromLink takes a batch from the link. Runs that are for other shards only are passed on.
+func (r *receiver) fromLink() []link.Run {
 	n, err := r.s.link.Recv(r.s.now, r.runs[:r.most])
 	if err != nil {
-		return mail // Wait reports a closed link
+		return nil // Wait reports a closed link
 	}
 	in := r.runs[:n]
 	r.limit(in)
-	if several {
+	if r.s.engine.several() {
 		in = slices.DeleteFunc(in, func(run link.Run) bool { return !r.s.spread(&run) })
 	}
-	r.batch(in)
-	return n > 0 || mail
+	return in
 }
 
 // limit lets the next batch have about rxBytes, if its runs are as long as these.
 func (r *receiver) limit(in []link.Run) {
-	bytes := 0
+	bytes := r.copied
 	for i := range in {
 		bytes += len(in[i].Buf)
 	}
-	if bytes > 0 {
+	if bytes > 0 && len(in) > 0 {
 		r.most = max(1, min(rxBytes*len(in)/bytes, rxRuns))
 	}
+	r.copied = 0
 }
 
-// batch processes runs, and sends after each rxAnswer frames. It reports whether there were any.
-func (r *receiver) batch(runs []link.Run) bool {
-	frames := 0
-	for i := range runs {
-		r.run(&runs[i])
-		if frames += runs[i].Frames(); frames >= rxAnswer {
-			r.handOver()
-			r.s.clock() // ACKs may have waited long enough
-			r.s.takeAnswers()
-			r.s.runTimers()
-			r.s.tx.drain()
-			frames = 0
+// process processes the next TurnFrames frames of a batch. It reports whether there were any. A peer whose
+// whole window is in the batch does not wait for the end of the batch, nor does an application that has
+// rung its doorbell meanwhile.
+func (r *receiver) process(b *batch) bool {
+	for r.work = 0; r.work < TurnFrames && !b.done(); {
+		run := &b.runs[0]
+		if b.frame = r.run(run, b.frame); b.frame == run.Frames() {
+			b.runs, b.frame = b.runs[1:], 0
 		}
 	}
 	r.handOver()
-	return len(runs) > 0
+	return r.work > 0
 }
 
-// run processes those frames of a run that are for this shard. It checks the ICRC first: before
-// that no other field can be trusted.
-func (r *receiver) run(run *link.Run) {
+// run processes those frames of a run that are for this shard, from the given one on, and returns
+// the next one to process. It checks the ICRC first: before that no other field can be trusted.
+func (r *receiver) run(run *link.Run, from int) int {
 	shards := len(r.s.engine.shards)
 	mixed := shards > 1 && !isMulticast(&run.Dst)
 	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
 	src := r.ids.Source(run)
 	prefix := outer.Prefix(run.Size)
 	trains := true
-	for i, n := 0, run.Frames(); i < n; i++ {
+	i, n := from, run.Frames()
+	for ; i < n && r.work < TurnFramesMost; i++ {
+		r.work++
 		frame := run.Frame(i)
 		if mixed && link.FrameShard(frame, shards) != r.s.id {
 			continue
@@ -128,8 +157,10 @@ func (r *receiver) run(run *link.Run) {
 			var taken int
 			taken, trains = r.train(q, run, i, prefix)
 			i += taken
+			r.work += taken
 		}
 	}
+	return i
 }
 
 // trainChunk is how many frames of a train are checked before their payload is copied: few
@@ -272,6 +303,8 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 	for _, q := range members {
 		r.deliver(q, p, &grh)
 	}
+	r.work += len(members) - 1
+	r.copied += (len(members) - 1) * len(p.Payload)
 }
 
 // deliver hands a datagram to one QP.

@@ -22,7 +22,7 @@ type Shard struct {
 	limits    qp.Limits  // of the port's QPs
 	qpns      *qpnTable
 	deadlines deadlines
-	ready     schedule // QPs that may have packets to send
+	ready     schedule // QPs that may have packets to send, and those whose doorbells have rung
 	ahs       table[qp.AH]
 	srqs      table[qp.SRQ]
 	groups    map[ib.GID]group
@@ -46,7 +46,7 @@ type Shard struct {
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s := &Shard{engine: e, id: id, link: l, keeps: l.Caps().Keeps, limits: e.opts.Limits,
 		qpns:   newQPNTable(e.opts.Rand, id, shards),
-		ready:  schedule{apps: map[any]*app{}},
+		ready:  newSchedule(),
 		groups: map[ib.GID]group{}}
 	s.doorbells.ringing = s.ring
 	s.poller.init()
@@ -69,16 +69,16 @@ func (s *Shard) step(now ib.Instant) bool {
 	return s.turn(now)
 }
 
-// turn takes answers, receives a batch (unless workers still need the frames of the last one), takes
-// doorbells, runs timers and sends. It reports whether anything happened. The caller holds mu. Answers
-// come first: applications wait for them, and to look for frames takes a system call.
+// turn takes answers, receives, takes doorbells, runs timers and sends, each up to a bound; the next turn
+// goes on from there. It reports whether anything happened. The caller holds mu. Answers come first:
+// applications wait for them, and to look for frames takes a system call.
 func (s *Shard) turn(now ib.Instant) bool {
 	if s.closed {
 		return false
 	}
 	s.advance(now)
 	busy := s.takeAnswers()
-	busy = s.inline.own && s.inline.holds() || s.rx.receive() || busy
+	busy = s.rx.receive(s.inline.own && s.inline.holds()) || busy
 	busy = s.takeDoorbells() || busy
 	busy = s.runTimers() || busy
 	return s.tx.drain() || busy
@@ -99,7 +99,11 @@ func (s *Shard) clock() ib.Instant {
 
 func (s *Shard) runTimers() bool {
 	busy := false
-	for q := s.deadlines.pop(s.now); q != nil; q = s.deadlines.pop(s.now) {
+	for range TurnTimers {
+		q := s.deadlines.pop(s.now)
+		if q == nil {
+			break
+		}
 		s.current = q
 		if q.core.Deadline() <= s.now {
 			q.core.HandleTimeout(s.now)

@@ -30,6 +30,7 @@ type transmitter struct {
 	blocked bool           // the link takes no more for now
 	path    link.Run       // addresses of the current datagram
 	frames  int            // number of frames in the last run
+	bytes   int            // sent by this drain
 	shard   int            // shard of the peer that the last run goes to
 }
 
@@ -40,17 +41,15 @@ func (t *transmitter) init(s *Shard) {
 	t.buffers = make([][]byte, txRuns)
 }
 
-// pullsPerStep bounds the QPs' turns in one drain, so that received frames do not wait long.
-const pullsPerStep = 64
-
 // drain gives ready QPs their turns and sends their packets. It reports whether there
-// were any.
+// were any, or whether QPs are left for the next drain.
 func (t *transmitter) drain() bool {
 	if t.blocked && !t.flush() {
 		return false
 	}
 	sent := t.s.qp1.send(t)
-	for range pullsPerStep {
+	t.bytes = 0
+	for qps := 0; qps < TurnQPs && t.bytes < TurnBytes; qps++ {
 		if t.n > txRuns-txPackets && !t.flush() || t.blocked {
 			break
 		}
@@ -60,7 +59,7 @@ func (t *transmitter) drain() bool {
 		}
 		sent = t.pull(q) || sent
 	}
-	return t.flush() && sent
+	return t.flush() && (sent || !t.s.ready.empty())
 }
 
 // pull packs the packets of one QP. after puts the QP back at the end of its ready list if it
@@ -79,8 +78,9 @@ func (t *transmitter) pull(q *QP) bool {
 		}
 	}
 	q.core.Sent(now)
-	t.s.ready.charge(q, packets)
-	t.s.after(q)
+	taken := t.s.after(q)
+	t.bytes += taken * requestBytes
+	t.s.ready.charge(q, max(packets, taken, 1))
 	return n > 0
 }
 
@@ -126,6 +126,7 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	}
 	clear(frame[n+p.Len : size])
 	run.Buf = run.Buf[:at+size]
+	t.bytes += size
 	t.frames++
 	t.open = size == run.Size && t.frames < min(most, t.s.engine.caps.RunFrames)
 	t.follow(q, p, at > 0)
@@ -173,6 +174,7 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 		clear(frame[header+p.Len:])
 	}
 	run.Buf = buf
+	t.bytes += n * size
 	t.frames += n
 	t.open = t.frames < t.s.engine.caps.RunFrames
 	t.last.PSN = p.PSN.Add(n)

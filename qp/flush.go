@@ -1,0 +1,122 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// This file is the flush: in ERR, and for send requests in SQE, everything that is queued completes
+// with an error (IBTA 10.3.1.5, 10.3.1.6). Queues may be long, and the application may post all the
+// time, so a flush is done in parts. It first dooms what is posted by then. Each part completes
+// FlushMost requests; as long as there are more, Effects.Doorbell asks the owner for the next part.
+// What is posted later rings the doorbell, which dooms it too.
+
+// FlushMost bounds the requests that one input flushes.
+const FlushMost = 64
+
+// flush dooms what is queued on both queues and completes the first part of it. While a placement
+// may still write to memory of a request, the flush waits: a completion would give that
+// memory back to the application.
+func (q *QP) flush() {
+	if q.late.pending() > 0 {
+		return
+	}
+	q.req.doom()
+	q.resp.doom()
+	q.flushSome()
+}
+
+// flushSome completes the next part of what is doomed: send requests first.
+func (q *QP) flushSome() {
+	n, err := q.req.flush(FlushMost)
+	if err != nil {
+		q.fatal()
+	}
+	q.ring = q.req.doomed > 0
+	if q.state != ib.Err || q.ring {
+		return
+	}
+	if q.resp.flush(FlushMost-n) != nil {
+		q.fatal()
+	}
+	q.ring = q.resp.unflushed()
+	if q.usesSRQ() && !q.ring && !q.lastWQE {
+		q.lastWQE = true
+		q.raise(ib.EventLastWQE)
+	}
+}
+
+// doom makes flush complete all requests that are posted by now.
+func (r *requester) doom() {
+	r.behind = false
+	r.doomed = r.tail - r.oldest + uint32(r.q.cfg.SQ.Len())
+}
+
+// flush completes up to most doomed requests, oldest first: with success those that were answered
+// and waited only for placements, unless they are behind the failed one; the failed one
+// with its status; the rest with WCWRFlushErr. It returns how many.
+func (r *requester) flush(most int) (n int, err error) {
+	for ; r.doomed > 0 && n < most; n++ {
+		if r.oldest == r.tail {
+			if err = r.fetch(); err != nil || r.oldest == r.tail {
+				r.doomed = 0
+				break
+			}
+		}
+		status := ib.WCWRFlushErr
+		switch {
+		case r.failed && r.oldest == r.failSlot:
+			status, r.failed, r.spoilt = r.failStatus, false, true
+		case !r.spoilt && r.slot(r.oldest).acked:
+			status = ib.WCSuccess
+		}
+		r.finish(r.oldest, status)
+		if r.cur == r.oldest {
+			r.cur++
+		}
+		r.oldest++
+		r.doomed--
+	}
+	return n, err
+}
+
+// doom makes flush complete all receives that are posted by now.
+func (r *responder) doom() { r.doomed = uint32(r.q.cfg.RQ.Available()) }
+
+// unflushed reports whether flush has more to complete.
+func (r *responder) unflushed() bool { return !r.commits.empty() || r.recv.held || r.doomed > 0 }
+
+// flush completes up to most receives: those of commits that wait for placements, then the one in
+// use, then the doomed ones. Those in an SRQ stay for other QPs.
+func (r *responder) flush(most int) error {
+	for ; most > 0 && !r.commits.empty(); r.commits.head++ {
+		c := r.commits.at(r.commits.head)
+		if !c.hasWC {
+			continue
+		}
+		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // not carried out yet
+			c.wc.Status = ib.WCWRFlushErr
+		}
+		r.q.complete(c.cq, &c.wc, false)
+		most--
+	}
+	for ; most > 0 && r.unflushed(); most-- {
+		if !r.recv.held {
+			r.doomed--
+			if ok, err := r.popReceive(); !ok || err != nil {
+				r.doomed = 0
+				return err
+			}
+		}
+		status := ib.WCWRFlushErr
+		if r.recv.spoilt {
+			status = ib.WCLocProtErr
+		}
+		r.endReceive(status)
+	}
+	return nil
+}
+
+// endReceive completes the receive in use with an error.
+func (r *responder) endReceive(status ib.WCStatus) {
+	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
+	r.recv.held = false
+	r.q.complete(r.recv.cq, &wc, false)
+}
