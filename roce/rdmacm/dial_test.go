@@ -322,7 +322,8 @@ func TestLocal(t *testing.T) {
 	if want := addrPort("[2001:db8::1]:1234"); c.LocalAddr() != want || s.RemoteAddr() != want {
 		t.Errorf("from %v, seen as %v; want %v", c.LocalAddr(), s.RemoteAddr(), want)
 	}
-	if _, err := a.cm.Dial(patience(t), to, o); !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
+	_, err := a.cm.Dial(patience(t), to, o)
+	if !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
 		t.Errorf("the same source port again: %v", err)
 	}
 	must(t, c.Close())

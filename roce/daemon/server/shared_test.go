@@ -46,7 +46,7 @@ var takesMemory = []abi.Op{abi.OpShareDoorbells, abi.OpCreateCQ, abi.OpResizeCQ,
 // sharer is a session that has objects with rings, and a request for each kind of memory that a client shares.
 type sharer struct {
 	*bareSession
-	pd, cq, srq, qp abi.Handle
+	pd, cq, srq abi.Handle
 }
 
 func newSharer(t *testing.T, s *Server) *sharer {
