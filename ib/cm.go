@@ -68,7 +68,7 @@ type CMIDInit struct {
 // A method that is called in the wrong state fails with ErrState. Addresses have no zone, and IPv4 addresses are not in
 // IPv6-mapped form.
 type CMID interface {
-	// Bind gives the ID a local address. Port 0 chooses a free one, from 49152 on. The unspecified IPv4 address stands
+	// Bind gives the ID a local address. Port 0 chooses a free one, 32768 to 60999. The unspecified IPv4 address stands
 	// for all IPv4 addresses, the unspecified IPv6 address for all addresses unless CMOptionAFOnly is set. A loopback
 	// address stands for the device's first address of the family, unless the device has that loopback address.
 	//

@@ -194,7 +194,7 @@ func TestCMShares(t *testing.T) {
 	for bind(greedy) == nil {
 		n++
 	}
-	if most := (1<<16 - 49152) / 2; n != most {
+	if most := (61000 - 32768) / 2; n != most {
 		t.Errorf("one owner has %d dynamic ports, want half of them, %d", n, most)
 	}
 	if err := bind(greedy); !errors.Is(err, ib.ErrLimit) {

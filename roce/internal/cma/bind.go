@@ -9,8 +9,11 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// firstDynamicPort begins the range of ports for Bind with port 0, up to 65535 (RFC 6335, section 6).
-const firstDynamicPort = 49152
+// The range of ports for Bind with port 0 is that of Linux (net.ipv4.ip_local_port_range), which rdma_cm takes, too.
+const (
+	firstDynamicPort = 32768
+	dynamicCount     = 61000 - firstDynamicPort
+)
 
 // plainAddr returns an address in the form of GID addresses: not IPv4-mapped, without a zone.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
@@ -89,16 +92,15 @@ func (id *ID) bindPort(op string) error {
 	if port := id.local.Port(); port != 0 {
 		return p.bindKey(op, id, id.init.Space.ServiceID(port), id.reuse)
 	}
-	const ports = 1<<16 - firstDynamicPort
-	first := p.opts.Rand.IntN(ports)
-	for i := range ports {
-		port := uint16(firstDynamicPort + (first+i)%ports)
+	first := p.opts.Rand.IntN(dynamicCount)
+	for i := range dynamicCount {
+		port := uint16(firstDynamicPort + (first+i)%dynamicCount)
 		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
 			id.local = netip.AddrPortFrom(id.local.Addr(), port)
 			return p.reserve(op, id, key)
 		}
 	}
-	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", ports, firstDynamicPort,
+	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", dynamicCount, firstDynamicPort,
 		id.init.Space)
 	return ib.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
 }
@@ -164,7 +166,7 @@ func (r *reservation) sharing() sharing {
 // dynamic reports whether a service ID is that of a port that Bind may choose.
 func dynamic(service uint64) bool {
 	_, port, ok := wire.SplitServiceID(service)
-	return ok && port >= firstDynamicPort
+	return ok && port >= firstDynamicPort && port < firstDynamicPort+dynamicCount
 }
 
 // reserve notes that the ID has a service ID.

@@ -107,7 +107,7 @@ func New(h Host, o Options) *Port {
 	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key}), channels: list.New(),
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
 		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[uint64]binding{},
-		most: shares{connections: cm.MaxConns, dynamicPorts: 1<<16 - firstDynamicPort}}
+		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}
 	p.due.Store(int64(ib.Never))
 	return p
 }
