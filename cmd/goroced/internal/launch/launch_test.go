@@ -60,8 +60,13 @@ func fakeDaemon(t *testing.T, hold *os.File) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended // nobody uses the hold any more
+	})
 	go func() {
+		defer close(ended)
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
@@ -117,8 +122,10 @@ func TestExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer daemons.Close()
-	defer hold.Close()
+	t.Cleanup(func() { // after the daemon's end
+		_ = daemons.Close()
+		_ = hold.Close()
+	})
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", hold.Fd()))
 	if err != nil {
 		t.Fatal(err)
