@@ -101,7 +101,7 @@ var bodySizes = map[abi.Op]uintptr{
 
 // takeMemory are the requests with which a memfd comes.
 var takeMemory = []abi.Op{abi.OpShareDoorbells, abi.OpCreateCQ, abi.OpResizeCQ, abi.OpCreateSRQ, abi.OpModifySRQ,
-	abi.OpCreateQP, abi.OpRegMR, abi.OpReregMR}
+	abi.OpCreateQP, abi.OpShareMemory}
 
 // requests sends requests at random, on a connection that has objects of every kind.
 func (a *attacker) requests(rounds int) {
@@ -110,7 +110,7 @@ func (a *attacker) requests(rounds int) {
 		if q == nil {
 			q = newQueues(a.Socket)
 		}
-		op := abi.Op(a.rng.IntN(int(abi.OpShareDoorbells) + 2))
+		op := abi.Op(a.rng.IntN(int(abi.OpShareMemory) + 2))
 		size := int(bodySizes[op])
 		if a.rng.IntN(8) == 0 {
 			size = a.rng.IntN(200)

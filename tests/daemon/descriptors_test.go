@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -78,7 +79,8 @@ var stranges = []strange{
 	{"memory that can shrink and not grow", sealed(unix.F_SEAL_GROW | unix.F_SEAL_SEAL)},
 	{"memory that cannot be written to", sealed(unix.F_SEAL_SHRINK | unix.F_SEAL_WRITE)},
 	{"memory that cannot be written to later", sealed(unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE)},
-	{"memory that is too small", func() int { return newMemfd(0, hostileMemory-1, unix.F_SEAL_SHRINK) }},
+	{"memory that cannot be sealed any more", sealed(unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL)},
+	{"no memory", func() int { return newMemfd(0, 0, unix.F_SEAL_SHRINK) }},
 	{"huge pages", func() int {
 		fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
 		if err != nil {
@@ -95,14 +97,13 @@ var stranges = []strange{
 func (a *attacker) descriptors(rounds int) {
 	q := newQueues(a.Socket)
 	defer func() { q.close() }()
-	register := abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, Length: hostileMemory, IOVA: hostileBase}
 	for range rounds {
 		s := stranges[a.rng.IntN(len(stranges))]
 		fd := s.make()
 		if fd < 0 {
 			continue
 		}
-		status, _, fds, err := q.call(abi.OpRegMR, abi.Put(nil, &register), fd)
+		status, _, fds, err := a.offer(q, fd)
 		must(err)
 		if abi.CloseAll(fds); status == abi.OK {
 			a.problem("the daemon takes %s for memory", s.name)
@@ -111,27 +112,45 @@ func (a *attacker) descriptors(rounds int) {
 		// Send descriptors with a request that takes none.
 		ask[abi.ClockReply](q.raw, abi.OpClock, struct{}{}, fd, fd, fd)
 		must(unix.Close(fd))
-		a.swap(q, register)
+		a.swap(q)
 	}
 	a.tooMany()
 	a.tooLong()
+}
+
+// offer sends a request that takes memory, with a descriptor.
+func (a *attacker) offer(q *queues, fd int) (abi.Status, []byte, []int, error) {
+	switch a.rng.IntN(3) {
+	case 0:
+		return q.call(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 4}), fd)
+	case 1:
+		return q.call(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: q.pd, MaxWR: 4, MaxSGE: 1}), fd)
+	}
+	return q.call(abi.OpShareMemory, nil, fd)
 }
 
 func (a *attacker) problem(format string, args ...any) {
 	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
 }
 
-// swap registers memory, and then tries to shrink it, punches holes in it, and makes its
+// swap registers memory, and then tries to shrink it and to make holes in it, and makes its
 // descriptor's number refer to another file. The registered memory must stay usable.
-func (a *attacker) swap(q *queues, r abi.RegMR) {
-	fd := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+func (a *attacker) swap(q *queues) {
+	buf, fd := q.share(hostileMemory)
 	defer unix.Close(fd)
-	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, r, fd)
+	file := q.shareMemory(fd)
+	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, q.memory(file))
 	a.count("taken")
-	if unix.Ftruncate(fd, 0) == nil {
-		a.problem("what is sealed shrinks")
+	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	for what, err := range map[string]error{
+		"is truncated":               unix.Ftruncate(fd, 0),
+		"gets a hole":                unix.Fallocate(fd, hole, 0, hostileMemory),
+		"gets a hole by its mapping": unix.Madvise(buf, unix.MADV_REMOVE),
+	} {
+		if !errors.Is(err, unix.EPERM) {
+			a.problem("memory that is registered %s: %v, want EPERM", what, err)
+		}
 	}
-	must(unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, hostileMemory))
 	other := stranges[a.rng.IntN(len(stranges))].make()
 	if other < 0 {
 		other = newMemfd(0, 0, 0)
@@ -139,7 +158,9 @@ func (a *attacker) swap(q *queues, r abi.RegMR) {
 	must(unix.Dup3(other, fd, unix.O_CLOEXEC))
 	must(unix.Close(other))
 	a.use(q, mr.Key)
-	ask[abi.CloseReply](q.raw, abi.OpClose, abi.Object{Handle: mr.Handle})
+	for _, h := range []abi.Handle{mr.Handle, file} {
+		ask[abi.CloseReply](q.raw, abi.OpClose, abi.Object{Handle: h})
+	}
 }
 
 // use posts requests that read the memory, and write to it.

@@ -40,9 +40,8 @@ func TestManyRegions(t *testing.T) {
 	before := a.settled()
 	q := newQueues(a.socket)
 	memfds := a.usage().memfds
-	register := abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, Length: hostileMemory, IOVA: hostileBase}
 	for range require.Rounds(2_000, most+1000) {
-		ask[abi.RegReply](q.raw, abi.OpRegMR, register, q.file)
+		ask[abi.RegReply](q.raw, abi.OpRegMR, q.memory(q.file))
 	}
 	if n := a.usage().memfds; n > memfds {
 		t.Errorf("%d mappings of memfds, %d with one registration", n, memfds)
@@ -71,8 +70,7 @@ func TestManyMappings(t *testing.T) {
 		"memfds": func(q *queues) (abi.Status, []byte, []int, error) {
 			fd := newMemfd(0, 4096, unix.F_SEAL_SHRINK)
 			defer unix.Close(fd)
-			register := abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, Length: 4096, IOVA: hostileBase}
-			return q.call(abi.OpRegMR, abi.Put(nil, &register), fd)
+			return q.call(abi.OpShareMemory, nil, fd)
 		},
 		"rings": func(q *queues) (abi.Status, []byte, []int, error) {
 			fd := newMemfd(0, 4096, unix.F_SEAL_SHRINK)

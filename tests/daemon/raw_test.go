@@ -117,9 +117,9 @@ type queues struct {
 	*raw
 	pd, cq, srq, channel abi.Handle
 	qps                  []abi.Ring
-	send, recv           [][]byte // rings, by QP
-	ready, shared        []byte   // of the CQ and the SRQ
-	file                 int      // memfd of the memory
+	send, recv           [][]byte   // rings, by QP
+	ready, shared        []byte     // of the CQ and the SRQ
+	file                 abi.Handle // of the memfd of the memory
 	key                  abi.Handle
 	gid                  ib.GID
 }
@@ -148,10 +148,10 @@ func newQueues(socket string) *queues {
 		MaxSGE: 2}, ring.RecvSize(32, 2))
 	q.ready, q.shared = ready, shared
 	q.pd, q.channel, q.cq, q.srq = pd.Handle, channel.Handle, cq.Handle, srq.Handle
-	q.file = newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
-	q.fds = append(q.fds, q.file)
-	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD,
-		Length: hostileMemory, IOVA: hostileBase}, q.file)
+	fd := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+	q.file = q.shareMemory(fd)
+	must(unix.Close(fd))
+	mr, _ := ask[abi.RegReply](q.raw, abi.OpRegMR, q.memory(q.file))
 	q.key = mr.Key
 	for i, t := range []ib.QPType{ib.RC, ib.RC, ib.RC, ib.UC, ib.UD} {
 		c := abi.CreateQP{PD: q.pd, SendCQ: q.cq, RecvCQ: q.cq, Type: uint32(t), MaxSendWR: 32, MaxRecvWR: 32,
@@ -165,6 +165,18 @@ func newQueues(socket string) *queues {
 		q.bringUp(i)
 	}
 	return q
+}
+
+// shareMemory shares a memfd for regions.
+func (q *queues) shareMemory(fd int) abi.Handle {
+	o, _ := ask[abi.Object](q.raw, abi.OpShareMemory, struct{}{}, fd)
+	return o.Handle
+}
+
+// memory is a request to register shared memory.
+func (q *queues) memory(file abi.Handle) abi.RegMR {
+	return abi.RegMR{PD: q.pd, Access: uint32(rights), Kind: abi.MemFD, File: file, Length: hostileMemory,
+		IOVA: hostileBase}
 }
 
 func (q *queues) addQP(c abi.CreateQP) {

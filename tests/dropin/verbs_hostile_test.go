@@ -55,7 +55,7 @@ func (l *liar) relay(program, daemon *abi.Conn) {
 			abi.CloseAll(fds)
 			return
 		}
-		body, fds = onMemfd(h.Op, body, fds)
+		body, fds = onMemfd(daemon, h.Op, body, fds)
 		l.share(h.Op, fds) // before the daemon has it: later nobody can
 		err = daemon.Send(h, body, fds...)
 		abi.CloseAll(fds)
@@ -77,7 +77,7 @@ func (l *liar) relay(program, daemon *abi.Conn) {
 }
 
 // onMemfd has memory of the program registered as a memfd, as the daemon would take this process's.
-func onMemfd(op abi.Op, body []byte, fds []int) ([]byte, []int) {
+func onMemfd(daemon *abi.Conn, op abi.Op, body []byte, fds []int) ([]byte, []int) {
 	r, err := abi.Get[abi.RegMR](body)
 	if op != abi.OpRegMR || err != nil {
 		return body, fds
@@ -87,9 +87,19 @@ func onMemfd(op abi.Op, body []byte, fds []int) ([]byte, []int) {
 		return body, fds
 	}
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	err = daemon.Send(abi.Header{Op: abi.OpShareMemory}, nil, fd)
+	_ = unix.Close(fd)
+	if err != nil {
+		return body, fds
+	}
+	_, answer, _, err := daemon.Receive()
+	shared, wrong := abi.Get[abi.Object](answer)
+	if err != nil || wrong != nil {
+		return body, fds
+	}
 	abi.CloseAll(fds)
-	r.Kind, r.Addr = abi.MemFD, 0
-	return abi.Put(nil, &r), []int{fd}
+	r.Kind, r.File, r.Addr = abi.MemFD, shared.Handle, 0
+	return abi.Put(nil, &r), nil
 }
 
 // sharing are the requests with which memory for rings or doorbells comes.

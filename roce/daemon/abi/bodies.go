@@ -182,25 +182,24 @@ type Ring struct {
 
 // Kinds of memory.
 const (
-	// MemFD is memory at offset Addr of the memfd that the request carries, which must be
-	// sealed with F_SEAL_SHRINK.
+	// MemFD is memory at offset Addr of a memfd that was shared (OpShareMemory), whose handle is File.
 	MemFD = 1
 	// MemProcess is memory of the client's process at address Addr. The request carries a
 	// descriptor of /proc/self/mem, opened by the client for reading and writing; without
 	// it a daemon of another user refuses the request.
 	MemProcess = 2
-	// MemFile is as MemFD, but the file may shrink: a memfd without F_SEAL_SHRINK, or a file in
-	// /dev/shm. Only processes of the daemon's user may register it. A client whose file no
-	// longer has a page that the device accesses is dropped.
-	MemFile = 3
 )
 
 // RegMR is the body of OpRegMR.
+//
+// For regions of a memfd the client shares that first: OpShareMemory has no body, and carries the memfd; the reply
+// is an Object. A region keeps the memfd mapped, also when the handle is closed. As long as there is a handle, or a
+// region, connections of the same user can share the memfd again, which nobody else can map any more.
 type RegMR struct {
 	PD           Handle
 	Access       uint32
 	Kind         uint32
-	_            uint32
+	File         Handle // of MemFD; otherwise 0
 	Addr, Length uint64
 	IOVA         uint64 // address that work requests use for the first byte
 }

@@ -14,7 +14,7 @@
 //	                                 <-   OpenReply   attributes, a socket
 //	ShareDoorbells  a memfd          ->
 //	                                 <-               eventfds
-//	AllocPD, CreateCQ, RegMR ...     ->               memfds
+//	CreateCQ, ShareMemory, RegMR ... ->               memfds
 //	                                 <-   Object, Ring, RegReply ...: handles
 //	Close      handle                ->
 //	                                 <-   CloseReply  how many events of the object were sent

@@ -85,6 +85,7 @@ const (
 	OpOpenQP
 	OpHold
 	OpShareDoorbells
+	OpShareMemory
 	numOps
 )
 
@@ -106,7 +107,7 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMInitQPAttr: "init QP attributes",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
 	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP",
-	OpHold: "hold", OpShareDoorbells: "share doorbells"}
+	OpHold: "hold", OpShareDoorbells: "share doorbells", OpShareMemory: "share memory"}
 
 // String returns the name of the request.
 func (o Op) String() string {

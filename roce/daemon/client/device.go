@@ -331,6 +331,7 @@ func (d *Device) Close() error {
 	}
 	d.link.close()
 	<-d.link.gone
+	unshare(d)
 	_ = d.socket.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -5,7 +5,7 @@
 // Verbs that create, modify or query objects are requests to the daemon (control.go). Posting,
 // polling and arming only access rings in memory shared with the daemon (qp.go, cq.go).
 //
-// Memory from [Alloc] is a memfd, which the daemon maps when it is registered.
+// Memory from [Alloc] is a memfd, which the daemon maps when it is registered. Memory of rings and doorbells is, too.
 //
 // When the daemon ends, waiting calls and further calls return an error that matches [ErrGone].
 package client

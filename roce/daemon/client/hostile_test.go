@@ -71,13 +71,6 @@ func TestNonsense(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var s *stranger
-	memory, err := Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces.Lock()
-	file := pieces.list[0].file
-	pieces.Unlock()
 	counts := map[abi.Status]int{}
 	for i := range 4000 {
 		if s == nil {
@@ -93,9 +86,15 @@ func TestNonsense(t *testing.T) {
 		}
 		var fds []int
 		if rng.IntN(4) == 0 {
-			fds = []int{int(file.Fd())}
+			buf, fd, err := makeMemory("stranger", 4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = []int{fd}
+			_ = unix.Munmap(buf)
 		}
-		status, alive := s.say(abi.Op(rng.IntN(int(abi.OpOpenQP)+2)), body, fds...)
+		status, alive := s.say(abi.Op(rng.IntN(int(abi.OpShareMemory)+2)), body, fds...)
+		abi.CloseAll(fds)
 		counts[status]++
 		if !alive || rng.IntN(400) == 0 {
 			s.conn.Close()
@@ -113,7 +112,6 @@ func TestNonsense(t *testing.T) {
 	if counts[abi.OK] == 0 || counts[abi.Invalid] == 0 {
 		t.Errorf("the test tries too little: %v", counts)
 	}
-	_ = Free(memory)
 }
 
 // TestHello checks the errors for a client with another version, and for one that is not allowed.
@@ -162,30 +160,50 @@ func TestBadMemory(t *testing.T) {
 	}
 	good := memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK)
 	for _, c := range []struct {
-		what         string
-		fds          []int
-		addr, length uint64
-		want         abi.Status
+		what string
+		fds  []int
+		want abi.Status
 	}{
-		{"good", []int{good}, 100, 5000, abi.OK},
-		{"nothing", nil, 0, 1, abi.Invalid},
-		{"two", []int{good, good}, 0, 1, abi.Invalid},
-		{"not sealed", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, 0)}, 0, 1, abi.Invalid},
-		{"not to be sealed", []int{memfd(0, 8192, 0)}, 0, 1, abi.Invalid},
+		{"good", []int{good}, abi.OK}, // handle 2
+		{"sparse", []int{memfd(unix.MFD_ALLOW_SEALING, 4<<40, unix.F_SEAL_SHRINK)}, abi.OK}, // handle 3
+		{"nothing", nil, abi.Invalid},
+		{"two", []int{good, good}, abi.Invalid},
+		{"empty", []int{memfd(unix.MFD_ALLOW_SEALING, 0, unix.F_SEAL_SHRINK)}, abi.Invalid},
+		{"not sealed", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, 0)}, abi.Invalid},
+		{"not to be sealed", []int{memfd(0, 8192, 0)}, abi.Invalid},
+		{"not to be sealed any more", []int{memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)},
+			abi.Invalid},
 		{"sealed against writing", []int{memfd(unix.MFD_ALLOW_SEALING, 8192,
-			unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)}, 0, 1, abi.Invalid},
+			unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)}, abi.Invalid},
 		{"a pipe", func() []int {
 			r, w, _ := os.Pipe()
 			t.Cleanup(func() { r.Close(); w.Close() })
 			return []int{int(w.Fd())}
-		}(), 0, 1, abi.Invalid},
-		{"beyond the end", []int{good}, 8000, 1000, abi.Invalid},
-		{"around", []int{good}, 8000, ^uint64(0) - 100, abi.Invalid},
-		{"too much", []int{memfd(unix.MFD_ALLOW_SEALING, 4<<30, unix.F_SEAL_SHRINK)}, 0, 4 << 30, abi.Limit},
+		}(), abi.Invalid},
 	} {
-		body := abi.Put(nil, &abi.RegMR{PD: 1, Access: uint32(ib.LocalWrite), Kind: abi.MemFD, Addr: c.addr,
-			Length: c.length, IOVA: 0x1000})
-		if got, _ := s.say(abi.OpRegMR, body, c.fds...); got != c.want {
+		if got, _ := s.say(abi.OpShareMemory, nil, c.fds...); got != c.want {
+			t.Errorf("%s: status %d, want %d", c.what, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		what         string
+		file         abi.Handle
+		addr, length uint64
+		want         abi.Status
+	}{
+		{"good", 2, 100, 5000, abi.OK},
+		{"nothing of it", 2, 8192, 0, abi.OK},
+		{"no file", 0, 0, 1, abi.Closed},
+		{"a PD", 1, 0, 1, abi.Invalid},
+		{"beyond the end", 2, 8000, 1000, abi.Invalid},
+		{"around", 2, 8000, ^uint64(0) - 100, abi.Invalid},
+		{"too much", 3, 0, 4 << 30, abi.Limit},
+		{"far away", 3, 1<<40 - 4096, 4096, abi.OK},
+		{"too far away", 3, 1<<40 - 4096, 4097, abi.Invalid},
+	} {
+		body := abi.Put(nil, &abi.RegMR{PD: 1, Access: uint32(ib.LocalWrite), Kind: abi.MemFD, File: c.file,
+			Addr: c.addr, Length: c.length, IOVA: 0x1000})
+		if got, _ := s.say(abi.OpRegMR, body); got != c.want {
 			t.Errorf("%s: status %d, want %d", c.what, got, c.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -18,16 +19,23 @@ import (
 // pieces lists the memory that Alloc has returned, so that RegMR finds the memfd of a buffer.
 var pieces struct {
 	sync.Mutex
-	list []piece // sorted by start
+	list []*piece // sorted by start
 }
 
 type piece struct {
 	start, end uintptr
 	file       *os.File
+
+	mu     sync.Mutex
+	shares map[*Device]abi.Handle // of the memfd at the daemons of these devices
 }
 
 // Alloc returns size zero bytes that the daemon can map, so that sending from them and receiving
 // into them is fastest. They begin on a page boundary. Free releases them.
+//
+// The daemon that is the first to map the memory sees to it that nobody else can, so that nobody can take it away
+// while it is in use. When all devices of that daemon with regions of the memory have been closed, or it has ended,
+// the memory is registered as other memory of the process is: slower, and if the daemon may access it.
 func Alloc(size int) ([]byte, error) {
 	if size <= 0 {
 		return nil, ib.Refuse("allocate memory", "size", size, "more than 0 bytes", ib.ErrInvalid)
@@ -40,8 +48,9 @@ func Alloc(size int) ([]byte, error) {
 	start := addrOf(buf)
 	pieces.Lock()
 	defer pieces.Unlock()
-	at, _ := slices.BinarySearchFunc(pieces.list, start, func(p piece, a uintptr) int { return int(p.start) - int(a) })
-	pieces.list = slices.Insert(pieces.list, at, piece{start, start + uintptr(size), file})
+	at, _ := slices.BinarySearchFunc(pieces.list, start, func(p *piece, a uintptr) int { return int(p.start) - int(a) })
+	p := &piece{start: start, end: start + uintptr(size), file: file, shares: map[*Device]abi.Handle{}}
+	pieces.list = slices.Insert(pieces.list, at, p)
 	return buf, nil
 }
 
@@ -50,32 +59,79 @@ func Alloc(size int) ([]byte, error) {
 func Free(buf []byte) error {
 	start := addrOf(buf)
 	pieces.Lock()
-	defer pieces.Unlock()
-	i := slices.IndexFunc(pieces.list, func(p piece) bool {
-		return p.start == start &&
-			p.end-p.start == uintptr(len(buf))
+	i := slices.IndexFunc(pieces.list, func(p *piece) bool {
+		return p.start == start && p.end-p.start == uintptr(len(buf))
 	})
 	if i < 0 {
+		pieces.Unlock()
 		return ib.Refuse("free memory", "memory", fmt.Sprintf("%d bytes at %#x", len(buf), start),
 			"what Alloc returned, once", ib.ErrInvalid)
 	}
-	_ = pieces.list[i].file.Close()
+	p := pieces.list[i]
 	pieces.list = slices.Delete(pieces.list, i, i+1)
+	pieces.Unlock()
+	p.free()
 	return os.NewSyscallError("munmap", unix.Munmap(buf))
+}
+
+// free ends the memfd, also at daemons.
+func (p *piece) free() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.file.Close()
+	for d, h := range p.shares {
+		_ = tell(d.link, abi.OpClose, abi.Object{Handle: h}) // fails if the daemon has ended
+	}
+	p.shares = nil
+}
+
+// unshare forgets what a device has shared, which is closed.
+func unshare(d *Device) {
+	pieces.Lock()
+	list := slices.Clone(pieces.list)
+	pieces.Unlock()
+	for _, p := range list {
+		p.mu.Lock()
+		delete(p.shares, d)
+		p.mu.Unlock()
+	}
+}
+
+// share returns the handle of the memfd at a device's daemon.
+func (p *piece) share(d *Device) (_ abi.Handle, err error) {
+	const op = abi.OpShareMemory
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h, ok := p.shares[d]; ok {
+		return h, nil
+	}
+	var reply abi.Object
+	raw, freed := p.file.SyscallConn()
+	if freed == nil {
+		freed = raw.Control(func(fd uintptr) { reply, _, err = ask[abi.Object](d.link, op, struct{}{}, 0, int(fd)) })
+	}
+	switch {
+	case freed != nil:
+		return 0, fmt.Errorf("%v: the memory was freed: %w", op, ib.ErrClosed)
+	case err != nil:
+		return 0, err
+	case d.closed.Load(): // unshare may have been here before
+		return 0, d.err(op.String())
+	}
+	p.shares[d] = reply.Handle
+	return reply.Handle, nil
 }
 
 func addrOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// source fills in where buf lies: in a memfd of Alloc, which it returns, or just in this process.
-func source(buf []byte, r *abi.RegMR) (file *os.File) {
+// pieceOf returns the memory of Alloc that buf is a part of, nil if there is none.
+func pieceOf(buf []byte) *piece {
 	start := addrOf(buf)
-	r.Kind, r.Addr, r.Length = abi.MemProcess, uint64(start), uint64(len(buf))
 	pieces.Lock()
 	defer pieces.Unlock()
 	for _, p := range pieces.list {
 		if start >= p.start && start+uintptr(len(buf)) <= p.end {
-			r.Kind, r.Addr = abi.MemFD, uint64(start-p.start)
-			return p.file
+			return p
 		}
 	}
 	return nil
@@ -114,39 +170,52 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 		nil
 }
 
-// register sends a request about the memory buf, and fills in where buf lies.
+// register sends a request about the memory buf, and fills in where buf lies: in a memfd of Alloc that the daemon can
+// map, or just in this process.
 func register[Request any](d *Device, op abi.Op, r *abi.RegMR, buf []byte, request func() Request) (reply abi.RegReply,
 	err error) {
-	file := source(buf, r)
-	if file == nil {
-		file = ownMemory()
-		defer file.Close() // no effect on nil
+	defer runtime.KeepAlive(buf)
+	r.Length = uint64(len(buf))
+	var unmapped error
+	if p := pieceOf(buf); p != nil {
+		h, err := p.share(d)
+		if err == nil {
+			r.Kind, r.File, r.Addr = abi.MemFD, h, uint64(addrOf(buf)-p.start)
+			reply, _, err = ask[abi.RegReply](d.link, op, request(), 0)
+			return reply, err
+		}
+		if !errors.Is(err, ib.ErrInvalid) { // another daemon was the first to map it
+			return reply, fmt.Errorf("%v: %w", op, err)
+		}
+		unmapped = err
 	}
-	if file == nil {
-		reply, _, err = ask[abi.RegReply](d.link, op, request(), 0)
-		return reply, err
+	r.Kind, r.Addr = abi.MemProcess, uint64(addrOf(buf))
+	if reply, err = registerOwn(d, op, request()); err != nil && unmapped != nil {
+		err = fmt.Errorf("%w, and: %w", unmapped, err)
 	}
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return reply, fmt.Errorf("%v: the memory was freed: %w", op, ib.ErrClosed)
+	return reply, err
+}
+
+// registerOwn sends a request about memory of this process.
+func registerOwn[Request any](d *Device, op abi.Op, request Request) (reply abi.RegReply, err error) {
+	var memory []int
+	if fd := ownMemory(); fd >= 0 {
+		defer unix.Close(fd)
+		memory = []int{fd}
 	}
-	controlErr := raw.Control(func(fd uintptr) { reply, _, err = ask[abi.RegReply](d.link, op, request(), 0, int(fd)) })
-	if controlErr != nil {
-		return reply, fmt.Errorf("%v: the memory was freed: %w", op, ib.ErrClosed)
-	}
-	runtime.KeepAlive(buf)
+	reply, _, err = ask[abi.RegReply](d.link, op, request, 0, memory...)
 	return reply, err
 }
 
 // ownMemory opens this process's /proc/self/mem, by which a daemon of another user accesses its
-// memory. It returns nil if the process may not open it (PR_SET_DUMPABLE). The caller closes it
+// memory. It returns -1 if the process may not open it (PR_SET_DUMPABLE). The caller closes it
 // once it was sent: whoever has it has all of the memory.
-func ownMemory() *os.File {
+func ownMemory() int {
 	fd, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return -1
 	}
-	return os.NewFile(uintptr(fd), "memory")
+	return fd
 }
 
 // Addr returns the address of the first byte.

@@ -17,12 +17,11 @@
 //     descriptors may be unread, as the kernel limits descriptors in flight for the whole daemon
 //     (reply.go).
 //   - It sends malformed requests: they are refused, or the connection ends.
-//   - It passes memory that can shrink: it is refused (F_SEAL_SHRINK is required), but for processes
-//     of the daemon's user that ask for it (abi.MemFile).
+//   - It passes memory that can shrink: it is refused (F_SEAL_SHRINK is required).
 //   - It leaves the connection to a child, or sends it to another process: requests of any process
 //     but the one that has connected are refused, whatever descriptors it has (sender.go).
-//   - It makes holes in the memory of its rings and doorbells, for which whoever touches it would wait: they
-//     cannot be made (F_SEAL_FUTURE_WRITE, shared.go).
+//   - It makes holes in memory that it shares, for which whoever touches that memory would wait: they cannot be
+//     made, as the server seals a memfd before it touches it (F_SEAL_FUTURE_WRITE, seal.go).
 //   - It passes descriptors that never finish closing: a few threads for each user close them,
 //     and the session does not wait (closer.go). Descriptors are accepted only after the hello.
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
@@ -30,9 +29,9 @@
 //     existing clients (descriptors.go), and a refused connection gets an error and is closed.
 //   - It dies: its connection ends, and its objects are closed, QPs first. A child may still hold
 //     the socket, so each session watches the process that has connected (process.go).
-//   - Its memory is missing all the same: by a bug of this package, because the kernel cannot bring
-//     in a page, or because a MemFile was truncated. The access faults, and session.Fault drops the
-//     client, counts the fault and logs it with the stack; the daemon goes on. In tests and with the
+//   - Its memory is missing all the same: by a bug of this package, or because the kernel cannot bring
+//     in a page. The access faults, and session.Fault drops the client, counts the fault and logs it with
+//     the stack; the daemon goes on. In tests and with the
 //     build tag guardmaps the process ends instead, to show the bug.
 //
 // # Lifetimes

@@ -62,6 +62,7 @@ var handlers = [...]handler{
 	abi.OpHold:          hold,
 
 	abi.OpShareDoorbells: shareDoorbells,
+	abi.OpShareMemory:    shareMemory,
 
 	abi.OpOpenCM:         openCM,
 	abi.OpCreateCMID:     takes(createCMID),

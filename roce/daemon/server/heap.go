@@ -15,6 +15,9 @@ import (
 var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512,
 	channels: outboxHeap + 2<<10}
 
+// fileHeap is what a handle of shared memory uses, with the file.
+const fileHeap = 1024
+
 // What a connection uses, including the stacks of its goroutines, and what it adds on each shard.
 const (
 	sessionHeap      = 48<<10 + outboxHeap

@@ -195,12 +195,7 @@ func TestHeap(t *testing.T) {
 	cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64}))
 	gids, err := c.unit.dev.GIDs(1)
 	must(t, err)
-	memfd, err := unix.MemfdCreate("heap", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	must(t, err)
-	defer unix.Close(memfd)
-	must(t, unix.Ftruncate(memfd, 1<<20))
-	_, err = unix.FcntlInt(uintptr(memfd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-	must(t, err)
+	file := c.make(abi.OpShareMemory, nil)
 	elsewhere := abi.CMAddrOf(netip.MustParseAddrPort("[2001:db8::1]:7471"))
 	members := c.makeBoundIDs(count/64 + 1)
 	channel := c.makeChannel(abi.OpOpenCM)
@@ -233,8 +228,10 @@ func TestHeap(t *testing.T) {
 		}},
 		{"MW", func(int) { c.make(abi.OpAllocMW, abi.Put(nil, &abi.AllocMW{PD: pd, Type: uint32(ib.MWType2)})) }},
 		{"MR", func(i int) {
-			c.make(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, Addr: uint64(i), Length: 64}), memfd)
+			c.make(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, File: file, Addr: uint64(i),
+				Length: 64}))
 		}},
+		{"shared memory", func(int) { c.make(abi.OpShareMemory, nil) }},
 		{"small QP", func(int) { c.makeQP(pd, cq, 16, 1, 0) }},
 		{"large QP", func(int) { c.makeQP(pd, cq, 512, 16, 256) }},
 	} {

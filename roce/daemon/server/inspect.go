@@ -43,7 +43,7 @@ type MRInfo struct {
 	Key    uint32 `json:"lkey,omitempty"` // also the R_Key; 0 is omitted
 	IOVA   uint64 `json:"iova,omitempty"`
 	Length int    `json:"mrlen"`
-	Kind   string `json:"kind"` // "memfd", "process", "file"
+	Kind   string `json:"kind"` // "memfd", "process"
 	Owner
 }
 
@@ -143,7 +143,7 @@ func (s *Server) CMIDs() []CMInfo {
 	return list
 }
 
-var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process", abi.MemFile: "file"}
+var kindText = map[uint32]string{abi.MemFD: "memfd", abi.MemProcess: "process"}
 
 // MRs describes the memory regions of all clients, by device and key. The caller must restrict
 // who sees them (see MRInfo).

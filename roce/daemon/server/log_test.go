@@ -19,7 +19,7 @@ func (l lines) Write(b []byte) (int, error) {
 // TestKinds checks that each kind has its own name.
 func TestKinds(t *testing.T) {
 	for k, want := range map[kind]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindQP: "QP", kindPD: "PD",
-		kindPD + 1: "kind 12"} {
+		kindPD + 1: "kind 13"} {
 		if got := k.String(); got != want {
 			t.Errorf("kind %d is %q, want %q", uint8(k), got, want)
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
 )
 
-// mapping is registered memory of a client: a range of a file, or of its process.
+// mapping is registered memory of a client: a range of a memfd, or of its process.
 type mapping struct {
 	mr.Memory
 	files    *files // the session's; for memory of a process this and the following fields are zero
 	file     *file
-	extent   *extent // contains the range; nil if the range is empty
+	extent   *extent // contains the range
 	from, to uint64  // the range in the file, rounded to whole pages
 }
 
@@ -40,12 +40,11 @@ type region struct {
 func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	switch r.Kind {
 	case abi.MemFD:
-		return c.files.acquire(c, op, fds, r)
-	case abi.MemFile:
-		if err := c.mayShrink(op); err != nil {
+		f, err := lookup[*file](c, op, "File", r.File)
+		if err != nil {
 			return nil, err
 		}
-		return c.files.acquire(c, op, fds, r)
+		return c.files.acquire(f, op, r.Addr, r.Length)
 	case abi.MemProcess:
 		if err := c.openProcess(op, fds); err != nil {
 			return nil, err
@@ -59,20 +58,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		}
 		return &mapping{Memory: mem}, nil
 	}
-	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD, MemProcess or MemFile", ib.ErrInvalid)
-}
-
-// mayShrink refuses files that may shrink, unless the client is of the daemon's user. An access behind the
-// end of such a file drops the client and no other, but the shard loses the frames that it has just
-// received: other users must not be able to slow their neighbours down by that. The daemon's user can end
-// the daemon anyway.
-func (c *session) mayShrink(op abi.Op) error {
-	if int(c.who.Uid) == os.Getuid() && c.srv.ownProcesses.Load() {
-		return nil
-	}
-	return fmt.Errorf("%v: a file that may shrink, of a process of user %d: %w; use a memfd sealed with "+
-		"F_SEAL_SHRINK, or, as the daemon's own user, set memory.own_processes in the daemon's configuration", op,
-		c.who.Uid, abi.ErrPermission)
+	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
 // openProcess makes the memory of the client's process accessible.

@@ -125,8 +125,8 @@ func queryQP(c *session, r *abi.Object) (reply, error) {
 // String returns the kind's name for messages.
 func (k kind) String() string {
 	names := [...]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindCM: "CM channel", kindQP: "QP",
-		kindSRQ: "SRQ", kindMW: "MW", kindMR: "MR", kindAH: "AH", kindCQ: "CQ", kindChannel: "channel",
-		kindXRCD: "XRCD", kindPD: "PD"}
+		kindSRQ: "SRQ", kindMW: "MW", kindMR: "MR", kindFile: "shared memory", kindAH: "AH", kindCQ: "CQ",
+		kindChannel: "channel", kindXRCD: "XRCD", kindPD: "PD"}
 	if int(k) < len(names) {
 		return names[k]
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -16,20 +14,12 @@ func TestKeepKeys(t *testing.T) {
 	s, _ := newServer(t)
 	c := newBareSession(t, s)
 	pd, other := c.make(abi.OpAllocPD, nil), c.make(abi.OpAllocPD, nil)
-	memfd := func() int {
-		fd, err := unix.MemfdCreate("keep", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		must(t, err)
-		t.Cleanup(func() { must(t, unix.Close(fd)) })
-		must(t, unix.Ftruncate(fd, 8192))
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-		must(t, err)
-		return fd
-	}
-	made, err := abi.Get[abi.RegReply](c.ask(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, Access: 1,
-		Length: 4096}), memfd()))
+	file := c.make(abi.OpShareMemory, nil)
+	made, err := abi.Get[abi.RegReply](c.ask(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, File: file,
+		Access: 1, Length: 4096})))
 	must(t, err)
-	rereg := func(mask uint32, to abi.RegMR, fds ...int) (abi.Handle, error) {
-		r, err := c.answer(abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: made.Handle, Mask: mask, RegMR: to}), fds)
+	rereg := func(mask uint32, to abi.RegMR) (abi.Handle, error) {
+		r, err := c.answer(abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: made.Handle, Mask: mask, RegMR: to}), nil)
 		if err != nil {
 			return 0, err
 		}
@@ -37,9 +27,10 @@ func TestKeepKeys(t *testing.T) {
 		must(t, err)
 		return got.Key, nil
 	}
-	to := abi.RegMR{PD: other, Kind: abi.MemFD, Access: 7, Addr: 4096, Length: 4096, IOVA: 0x10000}
+	to := abi.RegMR{PD: other, Kind: abi.MemFD, File: c.make(abi.OpShareMemory, nil), Access: 7, Addr: 4096,
+		Length: 4096, IOVA: 0x10000}
 	for mask := uint32(1); mask < 8; mask++ {
-		if key, err := rereg(mask|abi.KeepKeys, to, memfd()); err != nil || key != made.Key {
+		if key, err := rereg(mask|abi.KeepKeys, to); err != nil || key != made.Key {
 			t.Errorf("mask %d: key %#x, %v, want %#x", mask, key, err, made.Key)
 		}
 	}

@@ -46,6 +46,7 @@ type Server struct {
 	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, except in tests
 
 	accounts                     accounts
+	memfds                       memfds
 	strangers                    *closer // for connections whose user is not known
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options

@@ -69,10 +69,10 @@ type session struct {
 type object struct {
 	kind   kind
 	handle abi.Handle
-	value  any // an object of package roce, a *region or a *channel
+	value  any // an object of package roce, a *region, a *file or a *channel
 	close  func() error
 	gone   <-chan struct{} // set by close; nil for objects that no worker uses
-	free   func()          // of a region; nil for others
+	free   func()          // of a region or a file; nil for others
 	rings  *shared         // nil for objects without rings
 	holds  []held
 
@@ -108,6 +108,7 @@ const (
 	kindSRQ
 	kindMW
 	kindMR
+	kindFile
 	kindAH
 	kindCQ
 	kindChannel

@@ -7,7 +7,9 @@ import (
 )
 
 // unmap ends a mapping of memory shared with a client.
-var unmap = unix.Munmap
+var unmap = func(pages []byte) error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)))
+}
 
 // faultsEnd makes the process end when an access to memory that is, or was, shared with a client
 // faults. A daemon drops the client and goes on (session.Fault), but a test should fail.

@@ -53,7 +53,7 @@ func (w *walkWorld) rough() {
 func (d *dice) request() (abi.Op, []byte) {
 	h := func() abi.Handle { return abi.Handle(d.n(6)) }
 	few := func() uint32 { return []uint32{0, 1, 4, 100, math.MaxUint32}[d.n(5)] }
-	switch d.n(13) {
+	switch d.n(14) {
 	case 0:
 		return abi.OpAllocPD, nil
 	case 1:
@@ -80,18 +80,20 @@ func (d *dice) request() (abi.Op, []byte) {
 		return abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{XRCD: h(), Type: uint32(ib.XRCTGT)})
 	case 11:
 		return abi.OpOpenQP, abi.Put(nil, &abi.OpenQP{XRCD: h(), QPN: uint32(d.n(64)), Type: uint32(ib.XRCTGT)})
+	case 12:
+		return abi.OpShareMemory, nil
 	}
 	body := make([]byte, d.n(80))
 	for i := range body {
 		body[i] = byte(d.n(256))
 	}
-	return abi.Op(1 + d.n(int(abi.OpShareDoorbells)+1)), body
+	return abi.Op(1 + d.n(int(abi.OpShareMemory)+1)), body
 }
 
 func (d *dice) region(pd abi.Handle) *abi.RegMR {
 	lengths := []uint64{0, 1, 4096, 8192, 1 << 40}
-	return &abi.RegMR{PD: pd, Access: uint32(d.n(8)), Kind: uint32(1 + d.n(3)), Addr: lengths[d.n(5)],
-		Length: lengths[d.n(5)]}
+	return &abi.RegMR{PD: pd, Access: uint32(d.n(8)), Kind: uint32(1 + d.n(3)), File: abi.Handle(d.n(6)),
+		Addr: lengths[d.n(5)], Length: lengths[d.n(5)]}
 }
 
 // descriptors draws descriptors to send along: most often one of a memfd.

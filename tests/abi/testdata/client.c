@@ -335,12 +335,14 @@ int main(int argc, char **argv)
 	request(10, &create_cq, sizeof(create_cq), fd, &cq, sizeof(cq), NULL);
 	close(fd);
 
-	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .length = 8192,
-		.iova = 0x10000};
-	struct goroce_reg_reply mr;
+	struct goroce_object memory;
 	char *bytes = share(8192, &fd);
-	request(12, &reg, sizeof(reg), fd, &mr, sizeof(mr), NULL);
+	request(51, NULL, 0, fd, &memory, sizeof(memory), NULL);
 	close(fd);
+	struct goroce_reg_mr reg = {.pd = pd.handle, .access = 1 | 1 << 1, .kind = GOROCE_MEMFD, .file = memory.handle,
+		.length = 8192, .iova = 0x10000};
+	struct goroce_reg_reply mr;
+	request(12, &reg, sizeof(reg), -1, &mr, sizeof(mr), NULL);
 
 	struct qp a = create_qp(pd.handle, cq.handle), b = create_qp(pd.handle, cq.handle);
 	connect_qp(&a, &b, gid.gid);

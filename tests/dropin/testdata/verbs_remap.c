@@ -167,7 +167,7 @@ static void unmoved(void)
 	reg("process", "private pages of a file", p, LENGTH);
 	p = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	m = ibv_reg_mr(pd, p, LENGTH, ALL);
-	printf("%#x file the program's own file\n", m->lkey);
+	printf("%#x process the program's own file\n", m->lkey);
 	MUST(m = ibv_reg_mr(pd, fresh(LENGTH), LENGTH, ALL | IBV_ACCESS_ON_DEMAND));
 	IS('p', sharing(m->addr));
 	printf("%#x process on demand\n", m->lkey);

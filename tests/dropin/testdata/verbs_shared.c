@@ -3,6 +3,9 @@
  * read and write, and says what the daemon should list: "KEY KIND NAME". Then it waits for the end of its input. DIRECTORY
  * is on a disk. `verbs_shared privileged DIRECTORY` is for a process with CAP_CHECKPOINT_RESTORE, whose closed files
  * are found, too. `verbs_shared refused` meets a limit, `verbs_shared shrink` truncates memory that is registered.
+ *
+ * The daemon maps memfds that cannot shrink, and nobody can map those for writing then: whatever maps one here does so
+ * before it is registered.
  */
 #include "verbs_move.h"
 
@@ -11,9 +14,8 @@
 enum { PAGE = 4096, LENGTH = 4 * PAGE };
 
 static bool privileged;
-static const char *const any = "file"; /* of the daemon's user, without a seal */
 
-static const char *if_privileged(void) { return privileged ? any : "process"; }
+static const char *if_privileged(void) { return privileged ? "memfd" : "process"; }
 
 static char *map(int fd, size_t length, int prot, int flags, off_t offset)
 {
@@ -25,13 +27,16 @@ static char *map(int fd, size_t length, int prot, int flags, off_t offset)
 
 static char *shared(int fd) { return map(fd, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, 0); }
 
-static int memfd(size_t length)
+/* sealed makes a memfd. */
+static int sealed(size_t length, int seals)
 {
 	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-	MUST(fd >= 0 && !ftruncate(fd, (off_t)length));
+	MUST(fd >= 0 && !ftruncate(fd, (off_t)length) && !fcntl(fd, F_ADD_SEALS, seals));
 	return fd;
 }
+
+static int memfd(size_t length) { return sealed(length, F_SEAL_SHRINK); }
 
 static char path[64];
 
@@ -56,23 +61,33 @@ static struct ibv_mr *reg(const char *kind, const char *name, char *at, size_t l
 	return m;
 }
 
+/* Seals of memfds. */
+static void seals(void)
+{
+	int fd = memfd(LENGTH);
+	char *p = shared(fd), *other = shared(fd);
+	struct ibv_mr *m = reg("memfd", "memfd", p + 100, LENGTH - 200);
+
+	move(m, other + 100);
+	IS(-1, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, LENGTH));
+	IS(EPERM, errno);
+	IS(-1, madvise(other, LENGTH, MADV_REMOVE));
+	IS(EPERM, errno);
+	MUST(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
+	reg("process", "memfd that may shrink", shared(sealed(LENGTH, 0)), LENGTH);
+	reg("process", "memfd that cannot be sealed any more", shared(sealed(LENGTH, F_SEAL_SHRINK | F_SEAL_SEAL)), LENGTH);
+	p = shared(fd = memfd(LENGTH));
+	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
+	reg("process", "memfd that the program has sealed against writing", p, LENGTH);
+}
+
 /* Descriptors of the program's. */
 static void descriptors(void)
 {
-	int fd = memfd(LENGTH), mode;
+	int fd, mode;
 	char link[64];
-	char *p = shared(fd), *other;
-	struct ibv_mr *m = reg(any, "memfd", p + 100, LENGTH - 200);
+	char *p = shared(fd = memfd(LENGTH));
 
-	other = shared(fd);
-	move(m, other + 100);
-	p = shared(fd = memfd(LENGTH));
-	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
-	reg("memfd", "memfd that cannot shrink", p, LENGTH);
-	p = shared(fd = memfd(LENGTH));
-	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
-	reg("process", "memfd that is sealed against writing", p, LENGTH);
-	p = shared(fd = memfd(LENGTH));
 	close(fd);
 	reg(if_privileged(), "memfd that was closed", p, LENGTH);
 	p = shared(fd = memfd(LENGTH));
@@ -84,22 +99,57 @@ static void descriptors(void)
 	reg(if_privileged(), "memfd whose descriptor is another's now", p, LENGTH);
 }
 
-/* Files with names. */
+/* Memory that is registered again, which the daemon can map only as long as it has it. */
+static void again(void)
+{
+	int fd = memfd(LENGTH);
+	char *p = shared(fd), *gone;
+	struct ibv_context *other = ibv_open_device(ctx->device);
+	struct ibv_pd *theirs = ibv_alloc_pd(other);
+	struct ibv_mr *m;
+
+	IS(0, ibv_dereg_mr(ibv_reg_mr(pd, p, LENGTH, ALL)));
+	reg("memfd", "memfd, registered again", p, LENGTH);
+	close(fd);
+	m = reg("memfd", "memfd that was closed, registered again", p + PAGE, PAGE);
+	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, LENGTH, 0));
+	move(m, p);
+	p = shared(fd = memfd(LENGTH));
+	reg("memfd", "memfd, for the first device", p, LENGTH);
+	MUST(m = ibv_reg_mr(theirs, p, LENGTH, ALL));
+	printf("%#x memfd for the second device\n", m->lkey);
+	p = shared(fd = memfd(LENGTH));
+	MUST(m = ibv_reg_mr(theirs, p, LENGTH, ALL));
+	IS(0, ibv_dereg_mr(m));
+	reg("memfd", "memfd that the second device had before", p, LENGTH);
+
+	MUST((fd = memfd_create("unmapped", MFD_CLOEXEC | MFD_ALLOW_SEALING)) >= 0);
+	MUST(!ftruncate(fd, LENGTH) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	gone = shared(fd);
+	m = ibv_reg_mr(pd, gone, LENGTH, ALL);
+	MUST(m);
+	move(m, gone);
+	IS(0, ibv_dereg_mr(m));
+	munmap(gone, LENGTH);
+	close(fd);
+	reg("memfd", "memfd after one that is gone", shared(memfd(LENGTH)), LENGTH);
+}
+
+/* Files with names, in which anybody who may open them can make holes. */
 static void names(const char *dir)
 {
 	char file[256];
 	char *p = shared(shm());
 
-	reg(any, "file in /dev/shm", p, LENGTH);
+	reg("process", "file in /dev/shm", p, LENGTH);
 	unlink(path);
 	int fd = shm();
 	p = shared(fd);
 	close(fd);
-	reg(any, "file in /dev/shm that was closed", p, LENGTH);
+	reg("process", "file in /dev/shm that was closed", p, LENGTH);
 	unlink(path);
-	reg(if_privileged(), "file in /dev/shm that was closed and removed", p, LENGTH);
 	MUST(mkfifo(path, 0600) == 0); /* to open it would take for ever */
-	reg(if_privileged(), "file in /dev/shm with another in its place", p, LENGTH);
+	reg("process", "file in /dev/shm with another in its place", p, LENGTH);
 	unlink(path);
 	snprintf(file, sizeof(file), "%s/goroce-test", dir);
 	MUST((fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0 && !ftruncate(fd, LENGTH));
@@ -108,28 +158,40 @@ static void names(const char *dir)
 	unlink(file);
 }
 
+static char *view(int fd, size_t pages, off_t first)
+{
+	return map(fd, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, first * PAGE);
+}
+
+/* place maps a page of a file at an address. */
+static void place(char *at, int fd, off_t page)
+{
+	MUST(mmap(at, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, page * PAGE) == at);
+}
+
 /* Mappings that are, and are not, one piece of one file. */
 static void mappings(void)
 {
 	int fd = memfd(8 * PAGE);
-	char *p = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 3 * PAGE), *whole;
+	char *p = view(fd, 4, 3), *whole = view(fd, 8, 0), *out_of_order = view(fd, 4, 3), *two_files = view(fd, 4, 3),
+	     *partly = view(fd, 4, 3);
+	struct ibv_mr *m;
 
-	whole = map(fd, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
-	struct ibv_mr *m = reg(any, "part of a file", p + 123, 4 * PAGE - 1000);
+	place(out_of_order + PAGE, fd, 0);
+	place(two_files + PAGE, memfd(8 * PAGE), 4);
+	MUST(mmap(partly + 3 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) ==
+			partly + 3 * PAGE);
+	m = reg("memfd", "part of a file", p + 123, 4 * PAGE - 1000);
 	move(m, whole + 3 * PAGE + 123);
 	MUST(!madvise(p + PAGE, PAGE, MADV_DONTDUMP));
-	m = reg(any, "three mappings in order", p + 5, 4 * PAGE - 5);
+	m = reg("memfd", "three mappings in order", p + 5, 4 * PAGE - 5);
 	move(m, whole + 3 * PAGE + 5);
-	MUST(mmap(p + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == p + PAGE);
-	reg("process", "pieces of a file out of order", p, 4 * PAGE);
-	MUST(mmap(p + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd(8 * PAGE), 4 * PAGE) == p + PAGE);
-	reg("process", "two files", p, 4 * PAGE);
-	reg(any, "memory beside that of another file", p + 2 * PAGE, 2 * PAGE);
-	MUST(mmap(p + 3 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) ==
-			p + 3 * PAGE);
-	reg("process", "partly a file", p + 2 * PAGE, 2 * PAGE);
+	reg("process", "pieces of a file out of order", out_of_order, 4 * PAGE);
+	reg("process", "two files", two_files, 4 * PAGE);
+	reg("memfd", "memory beside that of another file", two_files + 2 * PAGE, 2 * PAGE);
+	reg("process", "partly a file", partly + 2 * PAGE, 2 * PAGE);
 	reg("process", "private", map(fd, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0), LENGTH);
-	reg(if_privileged(), "shared without a file",
+	reg("process", "shared without a file",
 			map(-1, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, 0), LENGTH);
 	reg("process", "malloc", malloc(LENGTH), LENGTH);
 	MUST(m = ibv_reg_mr(pd, map(fd, LENGTH, PROT_READ, MAP_SHARED, 0), LENGTH, IBV_ACCESS_REMOTE_READ));
@@ -139,7 +201,7 @@ static void mappings(void)
 	printf("%#x process on demand\n", m->lkey);
 	MUST(m = ibv_reg_mr_iova(pd, whole, 8 * PAGE, (uintptr_t)whole, ALL));
 	move(m, whole);
-	printf("%#x %s by ibv_reg_mr_iova\n", m->lkey, any);
+	printf("%#x memfd by ibv_reg_mr_iova\n", m->lkey);
 }
 
 /* What becomes of memory that is registered. */
@@ -151,17 +213,18 @@ static void changes(void)
 
 	IS(0, ibv_rereg_mr(m, moves, NULL, other, LENGTH, ALL));
 	move(m, other);
-	m = reg(any, "other memory that was registered anew", malloc(LENGTH), LENGTH);
+	m = reg("memfd", "other memory that was registered anew", malloc(LENGTH), LENGTH);
 	IS(0, ibv_rereg_mr(m, moves, NULL, p + 7, LENGTH - 7, ALL));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ALL));
 	move(m, p + 7);
 
 	/* As pinned pages do, the region stays what was registered. */
 	int fd = memfd(LENGTH);
+	char *before = shared(fd);
 	p = shared(fd);
-	m = reg(any, "memory that was mapped anew", p, LENGTH);
+	m = reg("memfd", "memory that was mapped anew", p, LENGTH);
 	MUST(mmap(p, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == p);
-	move(m, shared(fd));
+	move(m, before);
 	for (int i = 0; i < LENGTH; i++)
 		MUST(!p[i]);
 }
@@ -170,11 +233,11 @@ static void changes(void)
 static void locks(void)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int fd = shm(), status;
+	int fd = memfd(LENGTH), status;
 	char *p = shared(fd);
 
 	MUST(!fcntl(fd, F_SETLK, &lock));
-	reg(any, "file that is locked", p, LENGTH);
+	reg("memfd", "file that is locked", p, LENGTH);
 	pid_t child = fork();
 	MUST(child >= 0);
 	if (!child) {
@@ -182,15 +245,13 @@ static void locks(void)
 		_exit(lock.l_type == F_WRLCK ? 0 : 1);
 	}
 	MUST(waitpid(child, &status, 0) == child && !status);
-	unlink(path);
 	close(fd);
 }
 
-/* A child has a device of its own; what a peer writes there this process sees. */
-static void forked(void)
+/* child_uses has a child open a device of its own, and register memory. */
+static void child_uses(char *p, const char *says)
 {
-	int fd = memfd(LENGTH), status;
-	char *p = shared(fd);
+	int status;
 	pid_t child;
 
 	fflush(stdout);
@@ -200,12 +261,26 @@ static void forked(void)
 		open_first();
 		qp = loop(cq);
 		move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
-		strcpy(p, "child");
+		strcpy(p, says);
 		_exit(0);
 	}
 	MUST(waitpid(child, &status, 0) == child && !status);
-	MUST(!strcmp(p, "child"));
-	reg(any, "memory that a child has used", p, LENGTH);
+	MUST(!strcmp(p, says));
+}
+
+/* What a peer writes into the memory of a child its parent sees. The daemon maps it for both, as long as one of them has
+ * it registered. */
+static void forked(void)
+{
+	char *p = shared(memfd(LENGTH));
+	pid_t child;
+
+	reg("memfd", "memory that a child uses, too", p, LENGTH);
+	child_uses(p, "child");
+	reg("memfd", "memory that a child has used, too", p, LENGTH);
+	p = shared(memfd(LENGTH));
+	child_uses(p, "first"); /* the daemon may have it still, or not */
+	move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
 	child = fork();
 	MUST(child >= 0);
 	if (!child)
@@ -213,23 +288,28 @@ static void forked(void)
 	move(mr, buf); /* while a child shares all of it, copy on write or not */
 	move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
 	kill(child, SIGKILL);
-	MUST(waitpid(child, &status, 0) == child);
+	MUST(waitpid(child, NULL, 0) == child);
 }
 
-/* The client is dropped, and nobody else: what is registered is there no more. */
+/* An access to memory that is not there any more is an error of the QP, and the device goes on. */
 static void shrink(void)
 {
-	int fd = memfd(LENGTH);
+	int fd = sealed(LENGTH, 0);
 	char *p = shared(fd);
-	struct ibv_async_event event;
 	struct ibv_mr *m = ibv_reg_mr(pd, p, LENGTH, ALL);
+	struct ibv_async_event event;
 
 	MUST(m);
 	move(m, p);
 	MUST(!ftruncate(fd, 0));
 	transfer(IBV_WR_RDMA_WRITE, mr, buf, (uintptr_t)p, m->rkey, 100);
 	IS(0, ibv_get_async_event(ctx, &event));
-	IS(IBV_EVENT_DEVICE_FATAL, (int)event.event_type);
+	IS(IBV_EVENT_QP_ACCESS_ERR, (int)event.event_type);
+	ibv_ack_async_event(&event);
+	wait_wc(cq, IBV_WC_WR_FLUSH_ERR); /* its peer is itself */
+	MUST(!ftruncate(fd, LENGTH));
+	qp = loop(cq);
+	move(m, p);
 }
 
 /* What the daemon's limit of pinned memory does not allow it still reads and writes. */
@@ -237,7 +317,7 @@ static void refused(void)
 {
 	const size_t large = 1 << 20;
 
-	reg(any, "file within the limit", shared(memfd(LENGTH)), LENGTH);
+	reg("memfd", "file within the limit", shared(memfd(LENGTH)), LENGTH);
 	reg("process", "file beyond the limit", map(memfd(large), large, PROT_READ | PROT_WRITE, MAP_SHARED, 0), large);
 }
 
@@ -256,7 +336,9 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "refused")) {
 		refused();
 	} else {
+		seals();
 		descriptors();
+		again();
 		names(argv[2]);
 		mappings();
 		changes();

@@ -147,6 +147,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	c->device = container_of(v, struct device, v);
 	pthread_mutex_init(&c->objects.lock, NULL);
 	regions_init(&c->regions);
+	shares_init(&c->shares);
 	err = control_dial(&c->control, c->device->socket);
 	if (!err) {
 		err = open_device(c);
@@ -186,6 +187,7 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 	control_close(&c->control);
 	table_clear(&c->objects);
 	regions_clear(&c->regions);
+	shares_clear(&c->shares);
 	pthread_mutex_destroy(&v->mutex);
 	device_release(c->device);
 	free(c);

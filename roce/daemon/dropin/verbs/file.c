@@ -1,6 +1,6 @@
 /*
- * The file that memory is shared from: a memfd, or a file in /dev/shm. The daemon maps the file, and then reads and
- * writes the memory as fast as the program. Mappings are read anew each time, as they may change at any time.
+ * The file that memory is shared from. If it is a memfd of the right kind, the daemon maps it, and then reads and writes
+ * the memory as fast as the program. Mappings are read anew each time, as they may change at any time.
  */
 #include "lib.h"
 
@@ -125,43 +125,53 @@ static bool reopen_mapping(struct mapped_file *f)
 	return reopen(f, path);
 }
 
-/* describe fills in what the daemon has to know. A file in /dev/shm cannot be sealed. */
-static bool describe(struct mapped_file *f, uintptr_t addr)
-{
-	int seals = fcntl(f->fd, F_GET_SEALS);
-	struct statfs fs;
-
-	if (seals < 0 || fstatfs(f->fd, &fs) || fs.f_type != TMPFS_MAGIC)
-		return false; /* of a disk, or huge pages */
-	f->kind = seals & F_SEAL_SHRINK ? GOROCE_MEMFD : GOROCE_FILE;
-	f->offset = f->map.offset + (addr - f->map.start);
-	return true;
-}
-
-/*
- * file_find finds the file that all of the memory is shared from, and a descriptor of it. A file is only opened if
- * the program has no descriptor of it: whoever closes one gives up the process's locks of that file (fcntl).
- */
+/* file_find finds the file that all of the memory is shared from. */
 bool file_find(struct mapped_file *f, const void *addr, size_t length)
 {
 	uintptr_t from = (uintptr_t)addr;
 	struct maps maps;
 	bool found;
 
-	f->opened = false;
 	if (!maps_open(&maps))
 		return false;
 	found = (!maps.text || length >= WORTH_READING) && covers(f, &maps, from, from + length);
 	maps_close(&maps);
-	if (!found)
+	f->offset = f->map.offset + (from - f->map.start);
+	return found;
+}
+
+/* sealable reports whether the daemon can see to it that nobody takes pages of the file away. Files with names, and of
+ * huge pages, are not such files. */
+static bool sealable(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs fs;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || seals & F_SEAL_WRITE ||
+			(seals & F_SEAL_SEAL && !(seals & F_SEAL_FUTURE_WRITE)))
 		return false;
+	return !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
+}
+
+/*
+ * file_open finds a descriptor of a file that the daemon can map. A file is only opened if the program has no descriptor
+ * of it: whoever closes one gives up the process's locks of that file (fcntl).
+ */
+bool file_open(struct mapped_file *f)
+{
+	f->opened = false;
 	if (!own_descriptor(f))
 		reopen_mapping(f);
 	if (f->fd < 0)
 		return false;
-	if (describe(f, from))
+	if (sealable(f->fd))
 		return true;
+	file_close(f);
+	return false;
+}
+
+void file_close(struct mapped_file *f)
+{
 	if (f->opened)
 		close(f->fd);
-	return false;
 }

@@ -54,6 +54,7 @@ enum goroce_op {
 	GOROCE_READ_COUNTERS = 47,
 	GOROCE_OPEN_QP = 48,
 	GOROCE_SHARE_DOORBELLS = 50,
+	GOROCE_SHARE_MEMORY = 51,
 };
 
 struct goroce_header {
@@ -178,14 +179,14 @@ struct goroce_ring {
 
 #define GOROCE_REMOTE_INVALIDATE 0x80000000u /* a right of reg_mr: SEND with invalidate may revoke the key */
 
-#define GOROCE_MEMFD   1 /* a piece of the memfd that comes with the request */
+#define GOROCE_MEMFD   1 /* a piece of a memfd that was shared */
 #define GOROCE_PROCESS 2 /* memory of the client's process */
-#define GOROCE_FILE    3 /* as GOROCE_MEMFD, of a file that may shrink */
 
 struct goroce_reg_mr {
-	uint32_t pd, access, kind, reserved; /* ibv_access_flags */
-	uint64_t addr, length;               /* in the memfd, or the process */
-	uint64_t iova;                       /* what SGEs and peers call it */
+	uint32_t pd, access, kind; /* ibv_access_flags */
+	uint32_t file;             /* handle of shared memory; of GOROCE_MEMFD */
+	uint64_t addr, length;     /* in the memfd, or the process */
+	uint64_t iova;             /* what SGEs and peers call it */
 };
 
 struct goroce_reg_reply {

@@ -144,6 +144,7 @@ struct mr {
 	uint32_t pd;     /* handle */
 	uint64_t iova;   /* what SGEs call the first byte */
 	bool own;        /* the daemon does not map it, and it was faulted in when registered: posts may copy it */
+	struct share *share; /* the file that the daemon maps */
 	struct moved *moved;
 };
 
@@ -176,6 +177,27 @@ struct moved;
 struct moved *remap_begin(void *addr, size_t length);
 void remap_end(struct moved *m);
 
+/* share.c: files that the daemon maps. */
+struct share {
+	struct share *next;
+	dev_t dev;
+	ino_t ino;
+	uint32_t handle, regions;
+	uintptr_t at; /* in the memory of the region that was registered last */
+};
+
+struct shares {
+	pthread_mutex_t lock;
+	struct share *first;
+};
+
+struct mapped_file;
+
+void shares_init(struct shares *l);
+int shares_take(struct ibv_context *v, struct mapped_file *f, uintptr_t at, struct share **taken);
+void shares_give(struct ibv_context *v, struct share *s);
+void shares_clear(struct shares *l);
+
 /* context.c */
 struct context {
 	struct verbs_context v;
@@ -185,10 +207,10 @@ struct context {
 	struct mailbox events;
 	struct table objects;
 	struct regions regions;
+	struct shares shares;
 	pthread_t watcher;
 	bool fatal_told;
-	int64_t clock_offset;      /* CLOCK_MONOTONIC minus the device's clock, in ns */
-	atomic_bool files_refused; /* the daemon takes no files of this user that may shrink */
+	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */
 };
@@ -284,13 +306,14 @@ void maps_close(struct maps *m);
 /* file.c: the file that memory is shared from. */
 struct mapped_file {
 	struct mapping map; /* of the first byte */
+	uint64_t offset;    /* of the memory in the file */
 	int fd;
 	bool opened; /* by us, and is ours to close */
-	uint32_t kind;
-	uint64_t offset; /* of the memory in the file */
 };
 
 bool file_find(struct mapped_file *f, const void *addr, size_t length);
+bool file_open(struct mapped_file *f);
+void file_close(struct mapped_file *f);
 bool file_same(const struct mapped_file *f);
 
 /* window.c: files that have a place for each page of a range of addresses. */

@@ -1,4 +1,4 @@
-/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (file.c), or has been moved
+/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (share.c), or has been moved
  * to one (remap.c). All other memory it reads and writes by system calls. */
 #include "lib.h"
 
@@ -92,7 +92,7 @@ struct request {
 	size_t len;
 	struct goroce_reg_mr *memory; /* in body; memory of the process */
 	struct goroce_reg_reply reply;
-	bool file;           /* the daemon maps the memory */
+	struct share *share; /* the file, if the daemon maps the memory */
 	struct moved *moved; /* the memory was moved for that */
 };
 
@@ -105,43 +105,39 @@ static int request(struct request *q, int give)
 	return control_call(&context_of(q->v)->control, &call);
 }
 
-/* request_file names the memory as part of a file. Another thread may close the descriptor meanwhile, and open
- * another file: what was registered then is undone, or done anew by the caller. */
-static int request_file(struct request *q, const struct mapped_file *f)
+/* request_file names the memory as part of a file that the daemon maps. */
+static int request_file(struct request *q, uint64_t offset)
 {
-	struct context *c = context_of(q->v);
 	const struct goroce_reg_mr process = *q->memory;
 	int err;
 
-	if (f->kind == GOROCE_FILE && atomic_load(&c->files_refused))
-		return EPERM;
-	q->memory->kind = f->kind;
-	q->memory->addr = f->offset;
-	err = request(q, f->fd);
+	q->memory->kind = GOROCE_MEMFD;
+	q->memory->file = q->share->handle;
+	q->memory->addr = offset;
+	err = request(q, -1);
 	*q->memory = process;
-	if (err == EPERM && f->kind == GOROCE_FILE)
-		atomic_store(&c->files_refused, true);
-	if (err || file_same(f))
-		return err;
-	if (q->op == GOROCE_REG_MR)
-		close_handle(q->v, q->reply.handle, NULL);
-	return EBADF;
+	return err;
 }
 
 /* request_shared registers memory that is shared from a file, and that the daemon can map. It may refuse to: the file
- * may be too large for its limits, or it may serve other users. */
+ * may be too large for its limits, or another daemon may have been the first to map it. */
 static int request_shared(struct request *q, unsigned int access)
 {
-	const struct goroce_reg_mr *r = q->memory;
+	uintptr_t at = (uintptr_t)q->memory->addr;
 	struct mapped_file f;
 	int err;
 
-	if (!r->length || access & IBV_ACCESS_ON_DEMAND || !file_find(&f, (void *)(uintptr_t)r->addr, r->length))
+	if (!q->memory->length || access & IBV_ACCESS_ON_DEMAND || !file_find(&f, (void *)at, q->memory->length))
 		return ENOENT;
-	err = request_file(q, &f);
-	debug("memory at %#jx: file at %#jx: %s", (uintmax_t)r->addr, (uintmax_t)f.offset, strerror(err));
-	if (f.opened)
-		close(f.fd);
+	err = shares_take(q->v, &f, at, &q->share);
+	if (!err) {
+		err = request_file(q, f.offset);
+		if (err) {
+			shares_give(q->v, q->share);
+			q->share = NULL;
+		}
+	}
+	debug("memory at %#jx: file at %#jx: %s", (uintmax_t)at, (uintmax_t)f.offset, strerror(err));
 	return err;
 }
 
@@ -167,7 +163,6 @@ static int request_memory(struct request *q, unsigned int access)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	err = request_moved(q, access);
-	q->file = !err;
 	if (err) {
 		int memory = own_memory();
 		err = request(q, memory);
@@ -198,7 +193,8 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	}
 	*mr = (struct mr){
 		.v = {pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key},
-		.pd = pd->handle, .iova = r.iova, .own = !q.file && !(access & IBV_ACCESS_ON_DEMAND), .moved = q.moved,
+		.pd = pd->handle, .iova = r.iova, .own = !q.share && !(access & IBV_ACCESS_ON_DEMAND), .share = q.share,
+		.moved = q.moved,
 	};
 	regions_add(&context_of(pd->context)->regions, mr);
 	return &mr->v;
@@ -222,18 +218,22 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 		return err;
 	regions_remove(&context_of(mr->context)->regions, mr_of(mr));
 	remap_end(mr_of(mr)->moved);
+	shares_give(mr->context, mr_of(mr)->share);
 	free(mr_of(mr));
 	return 0;
 }
 
-/* rereg_done gives a region its new attributes, and ends the record of moved memory that it had before. */
-static void rereg_done(struct mr *mr, const struct request *q, const struct mr *to)
+/* rereg_done gives a region its new attributes, and ends what it had before of other memory. */
+static void rereg_done(struct mr *mr, const struct request *q, const struct mr *to, bool moves)
 {
-	struct moved *before = mr->moved;
+	struct moved *moved = mr->moved;
+	struct share *share = mr->share;
 
 	regions_change(&context_of(q->v)->regions, mr, to);
-	if (before != to->moved)
-		remap_end(before);
+	if (moves) {
+		remap_end(moved);
+		shares_give(q->v, share);
+	}
 }
 
 static int refuse_rereg(int code, int err)
@@ -272,12 +272,13 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		to.v.addr = addr;
 		to.v.length = length;
 		to.iova = r.to.iova;
-		to.own = !q.file;
+		to.own = !q.share;
+		to.share = q.share;
 		to.moved = q.moved;
 	}
 	if (rights_of & IBV_ACCESS_ON_DEMAND)
 		to.own = false;
-	rereg_done(mr_of(mr), &q, &to);
+	rereg_done(mr_of(mr), &q, &to, moves);
 	return 0;
 }
 
