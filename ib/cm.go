@@ -117,9 +117,9 @@ type CMID interface {
 	// LeaveMulticast leaves the group, and drops the group's unread events.
 	LeaveMulticast(group netip.Addr) error
 
-	// InitQPAttr returns the attributes for Modify that take the QP to a state (rdma_init_qp_attr): Init at any time,
-	// RTR and RTS after CMConnectRequest or CMConnectResponse. Fields that the QP's type does not have are set, but not
-	// in the mask.
+	// InitQPAttr returns the attributes for Modify that take the QP to a state (rdma_init_qp_attr): StateInit at any time,
+	// StateRTR and StateRTS after CMConnectRequest or CMConnectResponse. Fields that the QP's type does not have are set,
+	// but not in the mask.
 	InitQPAttr(QPState) (QPAttr, QPAttrMask, error)
 	// SetOption sets an option.
 	SetOption(CMOption, int) error

@@ -35,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	err = qp.Modify(ib.QPAttr{State: ib.Init, Port: 2}, ib.AttrState|ib.AttrPort|ib.AttrPKeyIndex|ib.AttrAccess)
+	err = qp.Modify(ib.QPAttr{State: ib.StateInit, Port: 2}, ib.AttrState|ib.AttrPort|ib.AttrPKeyIndex|ib.AttrAccess)
 	var attr *ib.AttrError
 	if errors.As(err, &attr) {
 		fmt.Printf("%s is %v, allowed is %s\n", attr.Attr, attr.Value, attr.Allowed)

@@ -26,13 +26,13 @@ type QPState uint8
 
 // QP states.
 const (
-	Reset QPState = iota
-	Init
-	RTR // ready to receive
-	RTS // ready to send
-	SQD // send queue drained, or draining
-	SQE // send queue error: UC and UD only
-	Err
+	StateReset QPState = iota
+	StateInit
+	StateRTR // ready to receive
+	StateRTS // ready to send
+	StateSQD // send queue drained, or draining
+	StateSQE // send queue error: UC and UD only
+	StateErr
 	NumQPStates = iota
 )
 

@@ -11,12 +11,12 @@ const (
 // required lists the attributes that each transition on the way from RESET over INIT and RTR to RTS requires (IBTA
 // 11.2.5.2 table 91; Linux, qp_state_table).
 var required = map[QPType]map[QPState]QPAttrMask{
-	RC:     {Init: initConnected, RTR: rtrResponder, RTS: rtsRequester},
-	UC:     {Init: initConnected, RTR: rtrConnected, RTS: AttrSQPSN},
-	UD:     {Init: AttrPKeyIndex | AttrPort | AttrQKey, RTS: AttrSQPSN},
-	GSI:    {Init: AttrPKeyIndex | AttrQKey, RTS: AttrSQPSN},
-	XRCINI: {Init: initConnected, RTR: rtrConnected, RTS: rtsRequester},
-	XRCTGT: {Init: initConnected, RTR: rtrResponder, RTS: AttrSQPSN | AttrTimeout},
+	RC:     {StateInit: initConnected, StateRTR: rtrResponder, StateRTS: rtsRequester},
+	UC:     {StateInit: initConnected, StateRTR: rtrConnected, StateRTS: AttrSQPSN},
+	UD:     {StateInit: AttrPKeyIndex | AttrPort | AttrQKey, StateRTS: AttrSQPSN},
+	GSI:    {StateInit: AttrPKeyIndex | AttrQKey, StateRTS: AttrSQPSN},
+	XRCINI: {StateInit: initConnected, StateRTR: rtrConnected, StateRTS: rtsRequester},
+	XRCTGT: {StateInit: initConnected, StateRTR: rtrResponder, StateRTS: AttrSQPSN | AttrTimeout},
 }
 
 // Required returns the attributes, AttrState included, that Modify must be given to take a QP of that type to INIT, RTR

@@ -18,7 +18,7 @@ type modifiedQP struct {
 func (q *modifiedQP) Type() ib.QPType { return ib.UC }
 
 func (q *modifiedQP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
-	if attr.State == ib.RTS {
+	if attr.State == ib.StateRTS {
 		return ib.ErrState
 	}
 	q.states, q.masks = append(q.states, attr.State), append(q.masks, mask)
@@ -28,11 +28,12 @@ func (q *modifiedQP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 // TestModifyTo checks that each transition gets its attributes, and that an error ends the way.
 func TestModifyTo(t *testing.T) {
 	q := new(modifiedQP)
-	err := ib.ModifyTo(q, ib.QPAttr{State: ib.SQD, PathMTU: ib.MTU1024}, ib.Init, ib.RTR, ib.RTS, ib.SQD)
+	err := ib.ModifyTo(q, ib.QPAttr{State: ib.StateSQD, PathMTU: ib.MTU1024}, ib.StateInit, ib.StateRTR, ib.StateRTS,
+		ib.StateSQD)
 	if !errors.Is(err, ib.ErrState) {
 		t.Errorf("the refusal of RTS is returned as %v", err)
 	}
-	if want := []ib.QPState{ib.Init, ib.RTR}; !slices.Equal(q.states, want) {
+	if want := []ib.QPState{ib.StateInit, ib.StateRTR}; !slices.Equal(q.states, want) {
 		t.Errorf("modified to %v, want %v", q.states, want)
 	}
 	connected := ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN

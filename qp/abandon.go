@@ -10,7 +10,7 @@ import (
 // completes, and no packet is sent. The owner must close the QP then. The state of a QP is
 // consistent wherever it accesses memory, so it may be abandoned after any failed access.
 func (q *QP) Abandon() {
-	q.state = ib.Err
+	q.state = ib.StateErr
 	q.cfg.SQ, q.cfg.RQ = ring.NoSend(), ring.NoRecv()
 	q.timers.clearAll()
 	r := &q.req

@@ -38,104 +38,104 @@ const (
 
 // transitionsRC is the table of the RC service.
 var transitionsRC = transitionTable{
-	ib.Reset: {ib.Init: {true, attrInit, 0}},
-	ib.Init: {
-		ib.Init: {true, 0, attrInit},
-		ib.RTR:  {true, attrPeer | attrReply, ib.AttrPKeyIndex | ib.AttrAccess},
+	ib.StateReset: {ib.StateInit: {true, attrInit, 0}},
+	ib.StateInit: {
+		ib.StateInit: {true, 0, attrInit},
+		ib.StateRTR:  {true, attrPeer | attrReply, ib.AttrPKeyIndex | ib.AttrAccess},
 	},
-	ib.RTR: {ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
-	ib.RTS: {
-		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
-		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	ib.StateRTR: {ib.StateRTS: {true, attrRetry | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
+	ib.StateRTS: {
+		ib.StateRTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.StateSQD: {true, 0, ib.AttrSQDNotify},
 	},
-	ib.SQD: {
-		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
-		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrReply | attrRetry | ib.AttrRateLimit},
+	ib.StateSQD: {
+		ib.StateRTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.StateSQD: {true, 0, attrInit | ib.AttrAV | attrReply | attrRetry | ib.AttrRateLimit},
 	},
 }
 
 // transitionsUC is the table of the UC service: no retries, no responses.
 var transitionsUC = transitionTable{
-	ib.Reset: {ib.Init: {true, attrInit, 0}},
-	ib.Init: {
-		ib.Init: {true, 0, attrInit},
-		ib.RTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
+	ib.StateReset: {ib.StateInit: {true, attrInit, 0}},
+	ib.StateInit: {
+		ib.StateInit: {true, 0, attrInit},
+		ib.StateRTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
 	},
-	ib.RTR: {ib.RTS: {true, ib.AttrSQPSN, attrLive}},
-	ib.RTS: {
-		ib.RTS: {true, 0, attrLive},
-		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	ib.StateRTR: {ib.StateRTS: {true, ib.AttrSQPSN, attrLive}},
+	ib.StateRTS: {
+		ib.StateRTS: {true, 0, attrLive},
+		ib.StateSQD: {true, 0, ib.AttrSQDNotify},
 	},
-	ib.SQD: {
-		ib.RTS: {true, 0, attrLive},
-		ib.SQD: {true, 0, ib.AttrAV | ib.AttrPKeyIndex | ib.AttrAccess | ib.AttrRateLimit},
+	ib.StateSQD: {
+		ib.StateRTS: {true, 0, attrLive},
+		ib.StateSQD: {true, 0, ib.AttrAV | ib.AttrPKeyIndex | ib.AttrAccess | ib.AttrRateLimit},
 	},
-	ib.SQE: {ib.RTS: {true, 0, attrLive}},
+	ib.StateSQE: {ib.StateRTS: {true, 0, attrLive}},
 }
 
 // transitionsUD is the table of the UD service: no peer, a Q_Key.
 var transitionsUD = transitionTable{
-	ib.Reset: {ib.Init: {true, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, 0}},
-	ib.Init: {
-		ib.Init: {true, 0, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
-		ib.RTR:  {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
+	ib.StateReset: {ib.StateInit: {true, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey, 0}},
+	ib.StateInit: {
+		ib.StateInit: {true, 0, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
+		ib.StateRTR:  {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
 	},
-	ib.RTR: {ib.RTS: {true, ib.AttrSQPSN, ib.AttrCurState | ib.AttrQKey}},
-	ib.RTS: {
-		ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey | ib.AttrRateLimit},
-		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	ib.StateRTR: {ib.StateRTS: {true, ib.AttrSQPSN, ib.AttrCurState | ib.AttrQKey}},
+	ib.StateRTS: {
+		ib.StateRTS: {true, 0, ib.AttrCurState | ib.AttrQKey | ib.AttrRateLimit},
+		ib.StateSQD: {true, 0, ib.AttrSQDNotify},
 	},
-	ib.SQD: {
-		ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey},
-		ib.SQD: {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
+	ib.StateSQD: {
+		ib.StateRTS: {true, 0, ib.AttrCurState | ib.AttrQKey},
+		ib.StateSQD: {true, 0, ib.AttrPKeyIndex | ib.AttrQKey},
 	},
-	ib.SQE: {ib.RTS: {true, 0, ib.AttrCurState | ib.AttrQKey}},
+	ib.StateSQE: {ib.StateRTS: {true, 0, ib.AttrCurState | ib.AttrQKey}},
 }
 
 // transitionsGSI is the table of the general services QP, QP 1: UD, but the port is
 // optional, as QP 1 is created for one.
 var transitionsGSI = func() transitionTable {
 	t := transitionsUD
-	t[ib.Reset][ib.Init] = transition{true, ib.AttrPKeyIndex | ib.AttrQKey, ib.AttrPort}
+	t[ib.StateReset][ib.StateInit] = transition{true, ib.AttrPKeyIndex | ib.AttrQKey, ib.AttrPort}
 	return t
 }()
 
 // transitionsXRCINI is the table of XRC initiators, which only send.
 var transitionsXRCINI = transitionTable{
-	ib.Reset: transitionsRC[ib.Reset],
-	ib.Init: {
-		ib.Init: {true, 0, attrInit},
-		ib.RTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
+	ib.StateReset: transitionsRC[ib.StateReset],
+	ib.StateInit: {
+		ib.StateInit: {true, 0, attrInit},
+		ib.StateRTR:  {true, attrPeer, ib.AttrPKeyIndex | ib.AttrAccess},
 	},
-	ib.RTR: {ib.RTS: {true, attrRetry | ib.AttrSQPSN, attrLive}},
-	ib.RTS: {
-		ib.RTS: {true, 0, attrLive},
-		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	ib.StateRTR: {ib.StateRTS: {true, attrRetry | ib.AttrSQPSN, attrLive}},
+	ib.StateRTS: {
+		ib.StateRTS: {true, 0, attrLive},
+		ib.StateSQD: {true, 0, ib.AttrSQDNotify},
 	},
-	ib.SQD: {
-		ib.RTS: {true, 0, attrLive},
-		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrRetry | ib.AttrRateLimit},
+	ib.StateSQD: {
+		ib.StateRTS: {true, 0, attrLive},
+		ib.StateSQD: {true, 0, attrInit | ib.AttrAV | attrRetry | ib.AttrRateLimit},
 	},
 }
 
 // transitionsXRCTGT is the table of XRC targets, which only receive.
 var transitionsXRCTGT = transitionTable{
-	ib.Reset: transitionsRC[ib.Reset],
-	ib.Init:  transitionsRC[ib.Init],
-	ib.RTR:   {ib.RTS: {true, ib.AttrTimeout | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
-	ib.RTS: {
-		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
-		ib.SQD: {true, 0, ib.AttrSQDNotify},
+	ib.StateReset: transitionsRC[ib.StateReset],
+	ib.StateInit:  transitionsRC[ib.StateInit],
+	ib.StateRTR:   {ib.StateRTS: {true, ib.AttrTimeout | ib.AttrSQPSN, attrLive | ib.AttrMinRNRTimer}},
+	ib.StateRTS: {
+		ib.StateRTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.StateSQD: {true, 0, ib.AttrSQDNotify},
 	},
-	ib.SQD: {
-		ib.RTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
-		ib.SQD: {true, 0, attrInit | ib.AttrAV | attrReply | ib.AttrTimeout | ib.AttrRateLimit},
+	ib.StateSQD: {
+		ib.StateRTS: {true, 0, attrLive | ib.AttrMinRNRTimer},
+		ib.StateSQD: {true, 0, attrInit | ib.AttrAV | attrReply | ib.AttrTimeout | ib.AttrRateLimit},
 	},
 }
 
 // lookup returns the row for a change of state.
 func (t *transitionTable) lookup(from, to ib.QPState) transition {
-	if to == ib.Reset || to == ib.Err {
+	if to == ib.StateReset || to == ib.StateErr {
 		return transition{legal: true, optional: ib.AttrCurState}
 	}
 	return t[from][to]

@@ -29,68 +29,70 @@ func (r attrRow) mask() ib.QPAttrMask { return attrBits(r.must) }
 //   - In Linux a GSI QP is created for its port, and accepts none in Modify.
 var attrRows = map[ib.QPType][]attrRow{
 	ib.RC: {
-		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
-		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
-		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
-		{ib.RTR, ib.RTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access " +
-			"MinRNRTimer", "RateLimit"},
+		{ib.StateReset, ib.StateInit, "PKeyIndex Port Access", "", ""},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex Port Access", ""},
+		{ib.StateInit, ib.StateRTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
+		{ib.StateRTR, ib.StateRTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access MinRNRTimer",
+			"RateLimit"},
+		{ib.StateRTS, ib.StateRTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.StateSQD, ib.StateSQD, "",
+			"AH PKeyIndex Port MaxDestRdAtomic Timeout RetryCnt RNRRetry MaxRdAtomic Access " +
+				"MinRNRTimer", "RateLimit"},
 	},
 	ib.UC: {
-		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
-		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
-		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
-		{ib.RTR, ib.RTS, "SQPSN", "CurState Access", "RateLimit"},
-		{ib.RTS, ib.RTS, "", "CurState Access", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState Access", "RateLimit"},
-		{ib.SQD, ib.SQD, "", "AH PKeyIndex Access", "RateLimit"},
-		{ib.SQE, ib.RTS, "", "CurState Access", "RateLimit"},
+		{ib.StateReset, ib.StateInit, "PKeyIndex Port Access", "", ""},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex Port Access", ""},
+		{ib.StateInit, ib.StateRTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
+		{ib.StateRTR, ib.StateRTS, "SQPSN", "CurState Access", "RateLimit"},
+		{ib.StateRTS, ib.StateRTS, "", "CurState Access", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState Access", "RateLimit"},
+		{ib.StateSQD, ib.StateSQD, "", "AH PKeyIndex Access", "RateLimit"},
+		{ib.StateSQE, ib.StateRTS, "", "CurState Access", "RateLimit"},
 	},
 	ib.UD: {
-		{ib.Reset, ib.Init, "PKeyIndex Port QKey", "", ""},
-		{ib.Init, ib.Init, "", "PKeyIndex Port QKey", ""},
-		{ib.Init, ib.RTR, "", "PKeyIndex QKey", ""},
-		{ib.RTR, ib.RTS, "SQPSN", "CurState QKey", ""},
-		{ib.RTS, ib.RTS, "", "CurState QKey", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState QKey", ""},
-		{ib.SQD, ib.SQD, "", "PKeyIndex QKey", ""},
-		{ib.SQE, ib.RTS, "", "CurState QKey", ""},
+		{ib.StateReset, ib.StateInit, "PKeyIndex Port QKey", "", ""},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex Port QKey", ""},
+		{ib.StateInit, ib.StateRTR, "", "PKeyIndex QKey", ""},
+		{ib.StateRTR, ib.StateRTS, "SQPSN", "CurState QKey", ""},
+		{ib.StateRTS, ib.StateRTS, "", "CurState QKey", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState QKey", ""},
+		{ib.StateSQD, ib.StateSQD, "", "PKeyIndex QKey", ""},
+		{ib.StateSQE, ib.StateRTS, "", "CurState QKey", ""},
 	},
 	ib.GSI: {
-		{ib.Reset, ib.Init, "PKeyIndex QKey", "", "Port"},
-		{ib.Init, ib.Init, "", "PKeyIndex QKey", "Port"},
-		{ib.Init, ib.RTR, "", "PKeyIndex QKey", ""},
-		{ib.RTR, ib.RTS, "SQPSN", "CurState QKey", ""},
-		{ib.RTS, ib.RTS, "", "CurState QKey", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState QKey", ""},
-		{ib.SQD, ib.SQD, "", "PKeyIndex QKey", ""},
-		{ib.SQE, ib.RTS, "", "CurState QKey", ""},
+		{ib.StateReset, ib.StateInit, "PKeyIndex QKey", "", "Port"},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex QKey", "Port"},
+		{ib.StateInit, ib.StateRTR, "", "PKeyIndex QKey", ""},
+		{ib.StateRTR, ib.StateRTS, "SQPSN", "CurState QKey", ""},
+		{ib.StateRTS, ib.StateRTS, "", "CurState QKey", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState QKey", ""},
+		{ib.StateSQD, ib.StateSQD, "", "PKeyIndex QKey", ""},
+		{ib.StateSQE, ib.StateRTS, "", "CurState QKey", ""},
 	},
 	ib.XRCINI: {
-		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
-		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
-		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
-		{ib.RTR, ib.RTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access", "RateLimit"},
-		{ib.RTS, ib.RTS, "", "CurState Access", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState Access", "RateLimit"},
-		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port Timeout RetryCnt RNRRetry MaxRdAtomic Access", "RateLimit"},
+		{ib.StateReset, ib.StateInit, "PKeyIndex Port Access", "", ""},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex Port Access", ""},
+		{ib.StateInit, ib.StateRTR, "AH PathMTU DestQPN RQPSN", "PKeyIndex Access", ""},
+		{ib.StateRTR, ib.StateRTS, "Timeout RetryCnt RNRRetry MaxRdAtomic SQPSN", "CurState Access", "RateLimit"},
+		{ib.StateRTS, ib.StateRTS, "", "CurState Access", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState Access", "RateLimit"},
+		{ib.StateSQD, ib.StateSQD, "", "AH PKeyIndex Port Timeout RetryCnt RNRRetry MaxRdAtomic Access", "RateLimit"},
 	},
 	ib.XRCTGT: {
-		{ib.Reset, ib.Init, "PKeyIndex Port Access", "", ""},
-		{ib.Init, ib.Init, "", "PKeyIndex Port Access", ""},
-		{ib.Init, ib.RTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
-		{ib.RTR, ib.RTS, "Timeout SQPSN", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.RTS, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.RTS, ib.SQD, "", "SQDNotify", ""},
-		{ib.SQD, ib.RTS, "", "CurState Access MinRNRTimer", "RateLimit"},
-		{ib.SQD, ib.SQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout Access MinRNRTimer", "RateLimit"},
+		{ib.StateReset, ib.StateInit, "PKeyIndex Port Access", "", ""},
+		{ib.StateInit, ib.StateInit, "", "PKeyIndex Port Access", ""},
+		{ib.StateInit, ib.StateRTR, "AH PathMTU DestQPN RQPSN MaxDestRdAtomic MinRNRTimer", "PKeyIndex Access", ""},
+		{ib.StateRTR, ib.StateRTS, "Timeout SQPSN", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.StateRTS, ib.StateRTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.StateRTS, ib.StateSQD, "", "SQDNotify", ""},
+		{ib.StateSQD, ib.StateRTS, "", "CurState Access MinRNRTimer", "RateLimit"},
+		{ib.StateSQD, ib.StateSQD, "", "AH PKeyIndex Port MaxDestRdAtomic Timeout Access MinRNRTimer", "RateLimit"},
 	},
 }
 
@@ -98,7 +100,7 @@ var attrRows = map[ib.QPType][]attrRow{
 // none. RESET and ERR are legal from every state; Linux has no transition from RESET
 // to ERR, and accepts no CurState with either.
 func rowOf(t ib.QPType, from, to ib.QPState) attrRow {
-	if to == ib.Reset || to == ib.Err {
+	if to == ib.StateReset || to == ib.StateErr {
 		return attrRow{from, to, "", "", "CurState"}
 	}
 	for _, r := range attrRows[t] {
@@ -135,9 +137,9 @@ func everyBit() (list []ib.QPAttrMask) {
 
 // statesOf lists the states that QPs of a service can be in.
 func statesOf(t ib.QPType) []ib.QPState {
-	list := []ib.QPState{ib.Reset, ib.Init, ib.RTR, ib.RTS, ib.SQD, ib.Err}
+	list := []ib.QPState{ib.StateReset, ib.StateInit, ib.StateRTR, ib.StateRTS, ib.StateSQD, ib.StateErr}
 	if !Reliable(t) {
-		list = append(list, ib.SQE)
+		list = append(list, ib.StateSQE)
 	}
 	return list
 }
@@ -226,11 +228,11 @@ func (h *host) into(state ib.QPState) {
 	h.t.Helper()
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	switch state {
-	case ib.SQD, ib.Err:
-		h.up(ib.RTS, attr)
+	case ib.StateSQD, ib.StateErr:
+		h.up(ib.StateRTS, attr)
 		h.must(h.modify(state, attr, 0))
-	case ib.SQE:
-		h.up(ib.RTS, attr)
+	case ib.StateSQE:
+		h.up(ib.StateRTS, attr)
 		h.failSend()
 	default:
 		h.up(state, attr)
@@ -252,7 +254,7 @@ func (h *host) failSend() {
 // TestRequired compares the attributes that ib.Required names with the table.
 func TestRequired(t *testing.T) {
 	for service := range attrRows {
-		for to := ib.Init; to <= ib.RTS; to++ {
+		for to := ib.StateInit; to <= ib.StateRTS; to++ {
 			if got, want := ib.Required(service, to), ib.AttrState|rowOf(service, to-1, to).mask(); got != want {
 				t.Errorf("%v to %v: ib.Required returns %v, want %v", service, to, got, want)
 			}

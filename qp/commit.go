@@ -173,7 +173,7 @@ func (r *responder) execute(c *commit) error {
 
 // placed handles the result of a placement of the commit in slot i.
 func (r *responder) placed(now ib.Instant, i uint32, result uint64, err error) {
-	if r.q.state == ib.Err || i-r.commits.head >= r.commits.tail-r.commits.head {
+	if r.q.state == ib.StateErr || i-r.commits.head >= r.commits.tail-r.commits.head {
 		return
 	}
 	c := r.commits.at(i)
@@ -243,7 +243,7 @@ func (r *responder) spoilReceive() {
 
 // drain carries out commits from the oldest on, up to one that waits for placements.
 func (r *responder) drain(now ib.Instant) {
-	for !r.commits.empty() && r.q.state != ib.Err {
+	for !r.commits.empty() && r.q.state != ib.StateErr {
 		c := r.commits.at(r.commits.head)
 		if c.late > 0 {
 			return

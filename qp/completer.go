@@ -97,7 +97,7 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 func (r *requester) complete() {
 	for r.oldest != r.cur {
 		s := r.slot(r.oldest)
-		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.Err || r.failed && r.oldest == r.failSlot {
+		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.StateErr || r.failed && r.oldest == r.failSlot {
 			break
 		}
 		if r.stuck && r.oldest == r.stuckSlot { // the peer had received all of it
@@ -115,7 +115,7 @@ func (r *requester) complete() {
 // checkDrained raises EventSQDrained, if the application asked for it, once nothing is
 // under way in SQD (IBTA 10.3.1.7).
 func (r *requester) checkDrained() {
-	if r.q.state != ib.SQD || r.drained || r.busy() {
+	if r.q.state != ib.StateSQD || r.drained || r.busy() {
 		return
 	}
 	r.drained = true

@@ -13,7 +13,7 @@ import (
 // TestReadRevokedMidway checks that the NAK has the PSN of the first response that
 // cannot be sent, whatever was sent before.
 func TestReadRevokedMidway(t *testing.T) {
-	h := hostIn(t, ib.RTS)
+	h := hostIn(t, ib.StateRTS)
 	p := request(wire.RCReadRequest, peerPSN, nil)
 	p.RETH = wire.RETH{VA: memAddr, RKey: h.region.Key(), Len: 3 * 1024}
 	h.handle(0, p)
@@ -26,7 +26,7 @@ func TestReadRevokedMidway(t *testing.T) {
 	if len(packets) != 1 || packets[0].AETH.Syndrome != wire.NAKRemoteAccess || packets[0].PSN != peerPSN+1 {
 		t.Fatalf("%d packets: %+v", len(packets), packets)
 	}
-	if h.q.State() != ib.Err {
+	if h.q.State() != ib.StateErr {
 		t.Errorf("the QP is in %v", h.q.State())
 	}
 }
@@ -37,21 +37,22 @@ func corrupt(ring []byte) { binary.NativeEndian.PutUint32(ring[64:], 1<<20) }
 // TestCorruptSendRing checks that invalid data in the send ring takes the QP to ERR, and
 // that it can be reset then.
 func TestCorruptSendRing(t *testing.T) {
-	h := hostIn(t, ib.RTS)
+	h := hostIn(t, ib.StateRTS)
 	corrupt(h.sqBytes)
 	h.q.Doorbell(0)
-	if got, want := h.outcome(nil), "local work queue catastrophic error, ERR"; got != want || h.q.State() != ib.Err {
+	if got, want := h.outcome(nil), "local work queue catastrophic error, ERR"; got != want ||
+		h.q.State() != ib.StateErr {
 		t.Errorf("%q in %v, want %q in ERR", got, h.q.State(), want)
 	}
-	h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))
+	h.must(h.modify(ib.StateReset, ib.QPAttr{}, 0))
 }
 
 // TestCorruptRecvRing checks that the peer gets a NAK for a remote operational error.
 func TestCorruptRecvRing(t *testing.T) {
-	h := hostIn(t, ib.RTS)
+	h := hostIn(t, ib.StateRTS)
 	corrupt(h.rqBytes)
 	h.handle(0, request(wire.RCSendOnly, peerPSN, make([]byte, 8)))
-	if h.q.State() != ib.Err {
+	if h.q.State() != ib.StateErr {
 		t.Errorf("the QP is in %v", h.q.State())
 	}
 	packets := h.emit(0, 4)
@@ -98,7 +99,7 @@ func TestInvalidRequest(t *testing.T) {
 		{"4 GiB", ib.SendWR{SGL: make([]ib.SGE, 2)}, 64 + 8, []byte{0xFF, 0xFF, 0xFF, 0xFF}, lenErr},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := hostIn(t, ib.RTS)
+			h := hostIn(t, ib.StateRTS)
 			c.wr.Opcode, c.wr.ID = ib.WRSend, 2
 			h.must(h.sq.Push(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled}))
 			h.must(h.sq.Push(&c.wr))
@@ -130,7 +131,7 @@ func TestUnalignedAtomic(t *testing.T) {
 		a.q.Doorbell(0)
 		deliver(t, a, b)
 		deliver(t, b, a)
-		if got, want := a.outcome(nil), "send 1 remote invalid request error"; a.q.State() != ib.Err ||
+		if got, want := a.outcome(nil), "send 1 remote invalid request error"; a.q.State() != ib.StateErr ||
 			!strings.EqualFold(got, want) {
 			t.Errorf("%v: %q, want %q", op, got, want)
 		}
@@ -157,7 +158,7 @@ func TestInvalidReceive(t *testing.T) {
 		{true, "NAK 500, recv 5 local QP operation error, invalid request local work queue error, last WQE reached"},
 	} {
 		h := newServiceHost(t, ib.RC, ourNum, c.shared)
-		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		h.must(h.rq.Push(&ib.RecvWR{ID: 5}))
 		h.rqBytes[256+8] = 5 // SGEs, of which a slot holds 4
 		h.must(h.rq.Push(&ib.RecvWR{ID: 6}))

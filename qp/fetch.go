@@ -239,7 +239,7 @@ func (q *QP) Fetched(now ib.Instant, id uint64, err error) {
 // fetched again when it begins.
 func (r *requester) notFetched(i uint32) {
 	switch {
-	case i-r.oldest >= r.tail-r.oldest || !r.slot(i).begun || r.q.state == ib.Err:
+	case i-r.oldest >= r.tail-r.oldest || !r.slot(i).begun || r.q.state == ib.StateErr:
 	case r.q.svc.reliable:
 		r.failInTurn(i)
 	default:

@@ -195,13 +195,13 @@ func TestSlowGivesBack(t *testing.T) {
 	}
 	post()
 	old := a.fetches[0]
-	a.must(a.modify(ib.Reset, ib.QPAttr{}, 0))
+	a.must(a.modify(ib.StateReset, ib.QPAttr{}, 0))
 	for _, c := range a.q.fetch.chunks[requests] {
 		if c.buf != nil {
 			t.Fatal("a QP in RESET keeps staging memory")
 		}
 	}
-	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	a.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	a.fetches = nil
 	post()
 	if &a.fetches[0].Buf[0] == &old.Buf[0] {
@@ -209,7 +209,7 @@ func TestSlowGivesBack(t *testing.T) {
 	}
 	for _, err := range []error{nil, errors.New("gone")} {
 		a.q.Fetched(p.now, old.ID, err)
-		if sent := p.emit(a); len(sent) > 0 || a.q.State() != ib.RTS {
+		if sent := p.emit(a); len(sent) > 0 || a.q.State() != ib.StateRTS {
 			t.Fatalf("an answer from before RESET led to %d packets and %v", len(sent), a.q.State())
 		}
 	}
@@ -244,10 +244,10 @@ func TestFetchOfFlushed(t *testing.T) {
 	}
 	before := post(1, 2, 3)
 	a.q.Fetched(0, before[0].ID, errors.New("gone"))
-	if a.q.State() != ib.SQE {
+	if a.q.State() != ib.StateSQE {
 		t.Fatal(a.q.State())
 	}
-	a.must(a.modify(ib.RTS, ib.QPAttr{}, 0))
+	a.must(a.modify(ib.StateRTS, ib.QPAttr{}, 0))
 	for _, f := range post(4, 5, 6) {
 		if &f.Buf[0] == &before[1].Buf[0] || &f.Buf[0] == &before[2].Buf[0] {
 			t.Fatal("two fetches are of one buffer")

@@ -123,7 +123,7 @@ func TestFlowShared(t *testing.T) {
 	a, b := newHost(t, ourNum), newHost(t, ourNum)
 	b.flow = a.flow
 	for _, h := range []*host{a, b} {
-		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 200*1024)}})
 	}
 	sent := map[*host]int{a: len(a.emit(0, 8)), b: len(b.emit(0, 8))}
@@ -162,14 +162,14 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	h := newHost(t, ourNum)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	attr.RetryCnt = 1
-	h.up(ib.RTS, attr)
+	h.up(ib.StateRTS, attr)
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	h.emit(0, 8)
 	h.q.HandleTimeout(h.q.Deadline())
 	h.flow.charge(flowStart, 1) // other QPs use the whole window
 	for range 10 {
 		h.q.HandleTimeout(h.q.Deadline())
-		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.RTS {
+		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.StateRTS {
 			t.Fatalf("%d packets in %v", n, h.q.State())
 		}
 	}
@@ -186,7 +186,7 @@ func TestTimeoutWhileHeld(t *testing.T) {
 // Flow to the other.
 func TestFlowChange(t *testing.T) {
 	h := newHost(t, ourNum)
-	h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 4096)}})
 	h.emit(0, 8)
 	other := NewFlow()

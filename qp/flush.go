@@ -30,7 +30,7 @@ func (q *QP) flushSome() {
 		q.fatal()
 	}
 	q.ring = q.req.doomed > 0
-	if q.state != ib.Err || q.ring {
+	if q.state != ib.StateErr || q.ring {
 		return
 	}
 	if q.resp.flush(FlushMost-n) != nil {

@@ -36,7 +36,7 @@ func (f *flushed) poll() (n int) {
 func TestFlushInParts(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		h := newServiceHost(t, ib.RC, ourNum, shared)
-		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		f := &flushed{host: h}
 		post := func(id int) {
 			h.must(h.sq.Push(&ib.SendWR{ID: uint64(id), Opcode: ib.WRSend}))
@@ -50,7 +50,7 @@ func TestFlushInParts(t *testing.T) {
 		}
 		h.rq.Publish()
 		h.q.Doorbell(0)
-		h.must(h.modify(ib.Err, ib.QPAttr{}, 0))
+		h.must(h.modify(ib.StateErr, ib.QPAttr{}, 0))
 		sends, recvs := hostEntries+1, hostEntries
 		if shared {
 			recvs = 0
@@ -83,7 +83,7 @@ func TestFlushInParts(t *testing.T) {
 // TestFlushOutlastsSQE: a QP that returns to RTS in the middle of the flush flushes the rest, and sends only what was
 // posted after its return.
 func TestFlushOutlastsSQE(t *testing.T) {
-	h := serviceIn(t, ib.UC, ib.RTS)
+	h := serviceIn(t, ib.UC, ib.StateRTS)
 	f := &flushed{host: h}
 	for id := range hostEntries { // the first one fails
 		h.must(h.sq.Push(&ib.SendWR{ID: uint64(id), Opcode: ib.WRSend, SGL: []ib.SGE{{Length: 8}}}))
@@ -91,10 +91,10 @@ func TestFlushOutlastsSQE(t *testing.T) {
 	h.sq.Publish()
 	h.q.Doorbell(0)
 	h.q.NextPackets(0, make([]TxPacket, 4))
-	if n := f.poll(); h.q.State() != ib.SQE || n != FlushMost || !h.q.Effects().Doorbell {
+	if n := f.poll(); h.q.State() != ib.StateSQE || n != FlushMost || !h.q.Effects().Doorbell {
 		t.Fatalf("%d requests flushed in %v, want %d in SQE", n, h.q.State(), FlushMost)
 	}
-	h.must(h.modify(ib.RTS, ib.QPAttr{CurState: ib.SQE}, 0))
+	h.must(h.modify(ib.StateRTS, ib.QPAttr{CurState: ib.StateSQE}, 0))
 	h.must(h.sq.Push(&ib.SendWR{ID: hostEntries, Opcode: ib.WRSend, Flags: ib.SendSignaled}))
 	h.sq.Publish()
 	if n := len(h.emit(0, 4)); n != 0 {
@@ -111,7 +111,7 @@ func TestFlushOutlastsSQE(t *testing.T) {
 
 // TestRingAhead: the requests of a full ring come out of it as they are sent, and all of them are sent.
 func TestRingAhead(t *testing.T) {
-	h := serviceIn(t, ib.UC, ib.RTS)
+	h := serviceIn(t, ib.UC, ib.StateRTS)
 	for range hostEntries {
 		h.must(h.sq.Push(&ib.SendWR{Opcode: ib.WRSend}))
 	}

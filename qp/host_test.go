@@ -168,7 +168,7 @@ func (h *host) modify(to ib.QPState, a ib.QPAttr, mask ib.QPAttrMask) error {
 	a.State = to
 	from := h.q.State()
 	err := h.q.Modify(0, &a, mask|ib.AttrState)
-	if err == nil && from != to && to == ib.RTR {
+	if err == nil && from != to && to == ib.StateRTR {
 		h.q.SetFlow(h.flow)
 	}
 	return err
@@ -177,7 +177,7 @@ func (h *host) modify(to ib.QPState, a ib.QPAttr, mask ib.QPAttrMask) error {
 // up takes the QP from RESET towards RTS, up to the given state.
 func (h *host) up(to ib.QPState, a ib.QPAttr) {
 	h.t.Helper()
-	for s := ib.Init; s <= to; s++ {
+	for s := ib.StateInit; s <= to; s++ {
 		h.must(h.modify(s, a, rowOf(h.q.Type(), s-1, s).mask()))
 	}
 }
@@ -193,8 +193,8 @@ func connectedBy(t testing.TB, typ ib.QPType, shared bool) (a, b *host) {
 		peer = ib.XRCTGT
 	}
 	a, b = newServiceHost(t, typ, ourNum, false), newServiceHost(t, peer, peerNum, shared)
-	a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
-	b.up(ib.RTS, goodAttr(ourNum, peerPSN, ourPSN))
+	a.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
+	b.up(ib.StateRTS, goodAttr(ourNum, peerPSN, ourPSN))
 	return a, b
 }
 

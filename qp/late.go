@@ -141,7 +141,7 @@ func (q *QP) Placed(now ib.Instant, id uint64, result uint64, err error) {
 		q.resp.placed(now, who.slot, result, err)
 	}
 	q.resp.drain(now)
-	if q.state == ib.Err {
+	if q.state == ib.StateErr {
 		q.flush()
 	}
 	q.settle()
@@ -152,7 +152,7 @@ func (r *requester) placed(i uint32, err error) {
 	s := r.slot(i)
 	s.late--
 	r.placing--
-	if err != nil && r.q.state != ib.Err {
+	if err != nil && r.q.state != ib.StateErr {
 		r.fail(i, ib.WCLocProtErr)
 		return
 	}

@@ -69,7 +69,7 @@ func newLongest(t *testing.T, typ ib.QPType, mtu ib.MTU) *longest {
 		h.q.cfg.Trains, h.q.cfg.Probe = true, true
 		attr := [2]ib.QPAttr{goodAttr(peerNum, ourPSN, peerPSN), goodAttr(ourNum, peerPSN, ourPSN)}[i]
 		attr.PathMTU = mtu
-		h.up(ib.RTS, attr)
+		h.up(ib.StateRTS, attr)
 		memory, err := wides[i]()
 		h.must(err)
 		x.memory[i], x.first[i] = memory, memory[:widePiece]

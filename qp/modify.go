@@ -13,15 +13,15 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	from := q.state
 	q.copyAttrs(a, mask)
 	switch {
-	case to == ib.Reset:
+	case to == ib.StateReset:
 		q.becomeReset()
-	case to == ib.Err:
+	case to == ib.StateErr:
 		q.becomeErr()
-	case from == ib.Init && to == ib.RTR:
+	case from == ib.StateInit && to == ib.StateRTR:
 		q.becomeRTR()
-	case from == ib.RTR && to == ib.RTS:
+	case from == ib.StateRTR && to == ib.StateRTS:
 		q.becomeRTS()
-	case from == ib.RTS && to == ib.SQD:
+	case from == ib.StateRTS && to == ib.StateSQD:
 		q.becomeSQD()
 	default: // nothing but attributes, or back to RTS
 		q.state = to
@@ -39,11 +39,11 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 func (q *QP) Query() ib.QPAttr {
 	a := q.attr
 	a.State, a.CurState, a.Cap = q.state, q.state, q.cfg.Cap
-	a.Draining = q.state == ib.SQD && q.req.busy()
-	if q.state >= ib.RTR && q.state <= ib.SQE {
+	a.Draining = q.state == ib.StateSQD && q.req.busy()
+	if q.state >= ib.StateRTR && q.state <= ib.StateSQE {
 		a.RQPSN = q.resp.epsn
 	}
-	if q.state >= ib.RTS && q.state <= ib.SQE {
+	if q.state >= ib.StateRTS && q.state <= ib.StateSQE {
 		a.SQPSN = q.req.win.nxt
 	}
 	return a
@@ -89,33 +89,33 @@ func (q *QP) becomeReset() {
 	q.timers.clearAll()
 	q.events, q.lastWQE, q.lostCompletion = 0, false, false
 	q.attr = ib.QPAttr{}
-	q.state = ib.Reset
+	q.state = ib.StateReset
 }
 
 func (q *QP) becomeRTR() {
 	q.resp.start()
-	q.state = ib.RTR
+	q.state = ib.StateRTR
 }
 
 func (q *QP) becomeRTS() {
 	q.req.start()
-	q.state = ib.RTS
+	q.state = ib.StateRTS
 	// Nothing could be posted before RTS, so there is nothing to fetch.
 }
 
 func (q *QP) becomeSQD() {
-	q.state = ib.SQD
+	q.state = ib.StateSQD
 	q.req.checkDrained()
 }
 
 // becomeErr ends all work. It abandons requests in flight, and completes everything
 // queued with WCWRFlushErr, oldest first (IBTA 10.3.1.5).
 func (q *QP) becomeErr() {
-	if q.state == ib.Reset {
-		q.state = ib.Err
+	if q.state == ib.StateReset {
+		q.state = ib.StateErr
 		return
 	}
-	q.state = ib.Err
+	q.state = ib.StateErr
 	q.req.stop()
 	q.timers.clearAll()
 	if !q.resp.dying {
@@ -128,7 +128,7 @@ func (q *QP) becomeErr() {
 // with its status, those behind it as flushed (IBTA 10.3.1.6). Receives continue; Modify
 // to RTS starts the send queue again.
 func (q *QP) becomeSQE() {
-	q.state = ib.SQE
+	q.state = ib.StateSQE
 	q.timers.clear(timerPace)
 	q.req.doom()
 	q.flushSome()
@@ -142,7 +142,7 @@ func (q *QP) usesSRQ() bool { return q.cfg.SRQ != nil || q.svc.xrc && q.svc.rece
 // CQ that overran.
 func (q *QP) fatal() {
 	q.raise(ib.EventQPFatal)
-	if q.state != ib.Err {
+	if q.state != ib.StateErr {
 		q.becomeErr()
 	}
 }
@@ -160,7 +160,7 @@ func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 // lost a completion to ERR.
 func (q *QP) settle() {
 	q.send = true
-	if q.lostCompletion && q.state != ib.Err {
+	if q.lostCompletion && q.state != ib.StateErr {
 		q.fatal()
 	}
 }

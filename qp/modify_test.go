@@ -44,8 +44,8 @@ func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttr
 func TestModifyValues(t *testing.T) {
 	ok := ""
 	up := map[string]attrRow{
-		"INIT": rowOf(ib.RC, ib.Reset, ib.Init), "RTR": rowOf(ib.RC, ib.Init, ib.RTR),
-		"RTS": rowOf(ib.RC, ib.RTR, ib.RTS),
+		"INIT": rowOf(ib.RC, ib.StateReset, ib.StateInit), "RTR": rowOf(ib.RC, ib.StateInit, ib.StateRTR),
+		"RTS": rowOf(ib.RC, ib.StateRTR, ib.StateRTS),
 	}
 	for _, c := range []struct {
 		to   string
@@ -112,13 +112,17 @@ func TestModifyState(t *testing.T) {
 		err           error
 		want          string
 	}{
-		{ib.RTS, ib.RTR, ib.RTS, ib.ErrState, "State is RTR: wrong state; allowed: from RTS: RESET, ERR, RTS, SQD"},
-		{ib.Reset, ib.RTS, ib.Reset, ib.ErrState, "State is RTS: wrong state; allowed: from RESET: RESET, ERR, INIT"},
-		{ib.RTS, ib.NumQPStates, ib.RTS, ib.ErrInvalid, "State is 7: invalid argument; allowed: RESET, INIT, RTR, " +
-			"RTS, SQD or ERR"},
-		{ib.RTS, 255, ib.RTS, ib.ErrInvalid, "State is 255"},
-		{ib.RTS, ib.RTS, ib.RTR, ib.ErrState, "CurState is RTR: wrong state; allowed: RTS, the state that the QP is " +
-			"in"},
+		{ib.StateRTS, ib.StateRTR, ib.StateRTS, ib.ErrState,
+			"State is RTR: wrong state; allowed: from RTS: RESET, ERR, RTS, SQD"},
+		{ib.StateReset, ib.StateRTS, ib.StateReset, ib.ErrState,
+			"State is RTS: wrong state; allowed: from RESET: RESET, ERR, INIT"},
+		{ib.StateRTS, ib.NumQPStates, ib.StateRTS, ib.ErrInvalid,
+			"State is 7: invalid argument; allowed: RESET, INIT, RTR, " +
+				"RTS, SQD or ERR"},
+		{ib.StateRTS, 255, ib.StateRTS, ib.ErrInvalid, "State is 255"},
+		{ib.StateRTS, ib.StateRTS, ib.StateRTR, ib.ErrState,
+			"CurState is RTR: wrong state; allowed: RTS, the state that the QP is " +
+				"in"},
 	} {
 		h := hostIn(t, c.from)
 		a := goodAttr(peerNum, ourPSN, peerPSN)
@@ -136,11 +140,11 @@ func TestModifyState(t *testing.T) {
 // TestModifyKeepsState checks that without AttrState the state stays the same, and
 // the attributes are those of the transition to the same state.
 func TestModifyKeepsState(t *testing.T) {
-	h := hostIn(t, ib.RTS)
-	a := ib.QPAttr{State: ib.Err, MinRNRTimer: 3, RateLimit: 1000}
+	h := hostIn(t, ib.StateRTS)
+	a := ib.QPAttr{State: ib.StateErr, MinRNRTimer: 3, RateLimit: 1000}
 	h.must(h.q.Modify(0, &a, ib.AttrMinRNRTimer|ib.AttrRateLimit))
 	got := h.q.Query()
-	if got.State != ib.RTS || got.CurState != ib.RTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 ||
+	if got.State != ib.StateRTS || got.CurState != ib.StateRTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 ||
 		got.Timeout != 14 {
 		t.Errorf("%+v", got)
 	}
@@ -150,17 +154,17 @@ func TestModifyKeepsState(t *testing.T) {
 func TestResetAfterOverrun(t *testing.T) {
 	h, _ := connectedBy(t, ib.UC, false)
 	for range 4 * hostEntries {
-		if h.q.State() == ib.RTS {
+		if h.q.State() == ib.StateRTS {
 			h.post(&ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled})
 			h.emit(0, 1)
 		}
 	}
-	if h.q.State() != ib.Err {
+	if h.q.State() != ib.StateErr {
 		t.Fatalf("%v after an overrun", h.q.State())
 	}
 	h.events()
-	h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))
-	if events := h.events(); h.q.State() != ib.Reset || len(events) > 0 {
+	h.must(h.modify(ib.StateReset, ib.QPAttr{}, 0))
+	if events := h.events(); h.q.State() != ib.StateReset || len(events) > 0 {
 		t.Errorf("%v, events %v", h.q.State(), events)
 	}
 }

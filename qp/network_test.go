@@ -111,8 +111,8 @@ func newDevices(t *testing.T, net network, pairs int, seed uint64) *devices {
 		a, b := goodAttr(p.b.q.Num(), ourPSN, peerPSN), goodAttr(p.a.q.Num(), peerPSN, ourPSN)
 		a.MaxRdAtomic, b.MaxDestRdAtomic = 16, 16
 		p.a.q.cfg.Probe, p.b.q.cfg.Probe = true, true
-		p.a.up(ib.RTS, a)
-		p.b.up(ib.RTS, b)
+		p.a.up(ib.StateRTS, a)
+		p.b.up(ib.StateRTS, b)
 		x.pairs = append(x.pairs, p)
 	}
 	return x

@@ -47,7 +47,7 @@ type latePlacement struct {
 func newLatePeer(t *testing.T, seed uint64) *latePeer {
 	p := &latePeer{host: newHost(t, ourNum), rng: rand.New(rand.NewPCG(seed, 1)), waiting: map[ib.PSN]int{},
 		failed: map[ib.PSN]bool{}}
-	p.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	p.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	p.q.attr.PathMTU = ib.MTU256
 	inside := false
 	for range 40 {
@@ -104,7 +104,7 @@ func (p *latePeer) play() {
 		}
 		p.listen()
 	}
-	p.must(p.q.Modify(0, &ib.QPAttr{State: ib.Err}, ib.AttrState))
+	p.must(p.q.Modify(0, &ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	for len(p.late) > 0 {
 		p.place()
 	}

@@ -25,7 +25,7 @@ func twins(t *testing.T) [2]*host {
 	both := [2]*host{newHost(t, ourNum), newHost(t, ourNum)}
 	for _, h := range both {
 		h.q.late.limit, h.q.resp.commits.limit = 2*hostEntries, 2*hostEntries
-		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	}
 	return both
 }
@@ -58,8 +58,8 @@ func TestForeseenRequests(t *testing.T) {
 				if h == long {
 					h.q.resp.again = nil
 				}
-				if access == 0 && h.q.State() == ib.RTS {
-					h.must(h.modify(ib.RTS, ib.QPAttr{Access: ib.RemoteRead}, ib.AttrAccess))
+				if access == 0 && h.q.State() == ib.StateRTS {
+					h.must(h.modify(ib.StateRTS, ib.QPAttr{Access: ib.RemoteRead}, ib.AttrAccess))
 				}
 				if access == 1 && h.region.Valid() {
 					h.must(h.table.Deregister(h.region))

@@ -47,8 +47,8 @@ func newPath(t *testing.T, change func(*ib.QPAttr)) *path {
 			h.mem[i] = byte(i*7) ^ byte(h.q.Num())
 		}
 	}
-	x.a.up(ib.RTS, a)
-	x.b.up(ib.RTS, b)
+	x.a.up(ib.StateRTS, a)
+	x.b.up(ib.StateRTS, b)
 	x.post(ib.WRWrite, 8)
 	x.run(1)
 	if got := x.a.flow.rtt.mean; got != int64(2*oneWay) {
@@ -417,8 +417,8 @@ func TestProbeAfterReset(t *testing.T) {
 	if d := x.a.q.Deadline(); d != ib.Never {
 		t.Fatalf("probes do not end: the next is due at %d ns", d)
 	}
-	x.a.must(x.a.modify(ib.Reset, ib.QPAttr{}, 0))
-	x.a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	x.a.must(x.a.modify(ib.StateReset, ib.QPAttr{}, 0))
+	x.a.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	x.post(ib.WRWrite, 8)
 	x.a.emit(x.now, 8)
 	if got := x.a.q.timers[timerProbe] - x.now; got != probeLeast {
@@ -514,7 +514,7 @@ func TestProbeSlowPath(t *testing.T) {
 	for rtt := ib.Instant(rttUnknown); rtt < 50*rttUnknown; rtt += rttUnknown / 7 {
 		a := newHost(t, ourNum)
 		a.q.cfg.Probe = true
-		a.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		a.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		now := ib.Instant(0)
 		const messages, few = 20, 15
 		for i := range messages {

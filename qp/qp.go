@@ -192,7 +192,7 @@ func (q *QP) Rearm() {
 	}
 	switch {
 	case q.cfg.RQ.Entries() == 0:
-	case q.state == ib.Err:
+	case q.state == ib.StateErr:
 		q.recvRings = true
 		q.cfg.RQ.Sleep()
 	case q.recvRings:

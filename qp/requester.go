@@ -95,7 +95,7 @@ func (r *requester) start() {
 
 // applyAttrs applies attributes that Modify may change in RTS and SQD.
 func (r *requester) applyAttrs() {
-	if r.q.state == ib.SQD && r.reads.empty() {
+	if r.q.state == ib.StateSQD && r.reads.empty() {
 		r.reads.size(r.q.attr.MaxRdAtomic)
 	}
 	r.refill()

@@ -200,7 +200,7 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 // that the peer is ready before the connection manager's last message says so (IBTA
 // 11.6.3.2).
 func (r *responder) raiseCommEst() {
-	if r.q.state == ib.RTR && !r.established {
+	if r.q.state == ib.StateRTR && !r.established {
 		r.established = true
 		r.q.raise(ib.EventCommEst)
 	}
@@ -501,7 +501,7 @@ func (r *responder) fail(now ib.Instant, c commit) {
 // die takes the QP to ERR at once, and keeps the NAK that ends the connection pending:
 // it is still sent (IBTA 9.9.3).
 func (r *responder) die(psn ib.PSN, code wire.Syndrome, event ib.EventType) {
-	if r.dying || r.q.state == ib.Err {
+	if r.dying || r.q.state == ib.StateErr {
 		return
 	}
 	r.owe(psn, code)

@@ -21,15 +21,15 @@ type rule struct {
 // peer. RTR only receives. SQD finishes messages that have begun. SQE, of UC and UD,
 // sends nothing and flushes send requests. ERR only flushes.
 var rules = [ib.NumQPStates]rule{
-	ib.Reset: {},
-	ib.Init:  {postRecv: true},
-	ib.RTR:   {postRecv: true, request: true, respond: true},
-	ib.RTS: {postSend: true, postRecv: true, fetch: true, request: true, response: true,
+	ib.StateReset: {},
+	ib.StateInit:  {postRecv: true},
+	ib.StateRTR:   {postRecv: true, request: true, respond: true},
+	ib.StateRTS: {postSend: true, postRecv: true, fetch: true, request: true, response: true,
 		respond: true, resend: true, begin: true},
-	ib.SQD: {postSend: true, postRecv: true, fetch: true, request: true, response: true,
+	ib.StateSQD: {postSend: true, postRecv: true, fetch: true, request: true, response: true,
 		respond: true, resend: true},
-	ib.SQE: {postSend: true, postRecv: true, fetch: true, flushSend: true, request: true, respond: true},
-	ib.Err: {postSend: true, postRecv: true, fetch: true, flush: true},
+	ib.StateSQE: {postSend: true, postRecv: true, fetch: true, flushSend: true, request: true, respond: true},
+	ib.StateErr: {postSend: true, postRecv: true, fetch: true, flush: true},
 }
 
 // CanPostSend reports whether a state accepts send requests (IBTA 10.8.3.2: in

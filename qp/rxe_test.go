@@ -158,7 +158,7 @@ func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
 	x.us.q.cfg.Probe = true
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
 	attr.PathMTU, attr.MaxRdAtomic, attr.RetryCnt = pathMTU, readsInFlight, 7
-	x.us.up(ib.RTS, attr)
+	x.us.up(ib.StateRTS, attr)
 	x.rxe = rxeResponder{mem: make([]byte, memSize), epsn: ourPSN, resources: make([]rxeResource, readsInFlight)}
 	x.rxe.send = func(at ib.Instant, p wire.Packet) { x.send(at, x.us.handle, p) }
 	for i := range x.rxe.mem {

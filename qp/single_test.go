@@ -24,7 +24,7 @@ func (p *persister) Persist(off, n uint64) error {
 
 // flushHost returns a QP in RTS with a region that can be made persistent.
 func flushHost(t *testing.T) (*host, *persister, *mr.Region) {
-	h := hostIn(t, ib.RTS)
+	h := hostIn(t, ib.StateRTS)
 	m := &persister{Memory: mrtest.New(4096)}
 	r, err := h.table.Register(h.pd, m, 0x1000, ib.LocalWrite|ib.BindWindows|ib.FlushGlobal|ib.FlushPersistent)
 	h.must(err)

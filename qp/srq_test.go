@@ -12,7 +12,7 @@ import (
 // sharedHost returns a QP of a service in RTS, whose receives come from an SRQ.
 func sharedHost(t *testing.T, typ ib.QPType) *host {
 	h := newServiceHost(t, typ, ourNum, true)
-	h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+	h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	return h
 }
 
@@ -119,10 +119,10 @@ func TestCorruptSRQ(t *testing.T) {
 		if got := h.srqEvents(); len(got) != 1 || got[0] != ib.EventSRQErr {
 			t.Errorf("%v: events %v", c.typ, got)
 		}
-		h.must(h.modify(ib.Reset, ib.QPAttr{}, 0))
-		h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+		h.must(h.modify(ib.StateReset, ib.QPAttr{}, 0))
+		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		h.handle(0, h.sendOnly(peerPSN))
-		if got := h.srqEvents(); h.q.State() != ib.Err || len(got) != 0 {
+		if got := h.srqEvents(); h.q.State() != ib.StateErr || len(got) != 0 {
 			t.Errorf("%v: events %v of the second QP, which is in %v", c.typ, got, h.q.State())
 		}
 	}
@@ -144,7 +144,7 @@ func TestSRQDomain(t *testing.T) {
 		h.handle(0, h.sendOnly(peerPSN+1))
 		got := h.outcome(nil)
 		if want := "recv 1 success, recv 2 local protection error"; !strings.Contains(got, want) ||
-			h.q.State() != ib.Err {
+			h.q.State() != ib.StateErr {
 			t.Errorf("%v: %q, want %q; the QP is in %v", typ, got, want, h.q.State())
 		}
 	}

@@ -67,31 +67,31 @@ var inputs = []struct {
 // outcomes lists the outputs of each input in each state: packets, completions, events
 // and changes of state. "-" means none; "refused" means that the verb returns an error.
 var outcomes = map[ib.QPState]map[string]string{
-	ib.Reset: {
+	ib.StateReset: {
 		"PostSend": "refused", "PostRecv": "refused", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "-", "request, Placed": "-", "NextPackets": "-",
 	},
-	ib.Init: {
+	ib.StateInit: {
 		"PostSend": "refused", "PostRecv": "-", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "-", "request, Placed": "-", "NextPackets": "-",
 	},
-	ib.RTR: {
+	ib.StateRTR: {
 		"PostSend": "refused", "PostRecv": "-", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
-	ib.RTS: {
+	ib.StateRTS: {
 		"PostSend": "SEND Only 101", "PostRecv": "-", "request": "-", "response": "send 1 success",
 		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
-	ib.SQD: {
+	ib.StateSQD: {
 		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "send 1 success, send queue drained",
 		"timeout": "SEND Only 100", "early timeout": "-", "Placed": "ACK 500",
 		"request, Placed": "ACK 501, recv 2 success", "NextPackets": "-",
 	},
 	// SQE flushes send requests; receiving continues.
-	ib.SQE: {
+	ib.StateSQE: {
 		"PostSend": "send 1 Work Request Flushed Error, send 3 Work Request Flushed Error",
 		"PostRecv": "send 1 Work Request Flushed Error", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "Placed": "ACK 500",
@@ -99,7 +99,7 @@ var outcomes = map[ib.QPState]map[string]string{
 	},
 	// In ERR the flush waits for the unfinished placement, and then includes what was
 	// posted meanwhile.
-	ib.Err: {
+	ib.StateErr: {
 		"PostSend": "-", "PostRecv": "-", "request": "-", "response": "-",
 		"timeout": "-", "early timeout": "-", "NextPackets": "-",
 		"Placed":          "send 1 Work Request Flushed Error, recv 2 Work Request Flushed Error",
@@ -125,7 +125,7 @@ func TestStatesAndInputs(t *testing.T) {
 // TestErrFlushesAtOnce checks that without unfinished placements, requests that are posted
 // in ERR complete at once.
 func TestErrFlushesAtOnce(t *testing.T) {
-	h, late := inState(t, ib.Err)
+	h, late := inState(t, ib.StateErr)
 	for _, p := range late {
 		h.q.Placed(0, p.ID, 0, nil)
 	}
@@ -141,11 +141,11 @@ func TestErrFlushesAtOnce(t *testing.T) {
 func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 	h := newHost(t, ourNum)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
-	h.up(min(state, ib.RTS), attr)
-	if state == ib.Reset {
-		h.up(ib.RTS, attr) // RESET as it is after use
+	h.up(min(state, ib.StateRTS), attr)
+	if state == ib.StateReset {
+		h.up(ib.StateRTS, attr) // RESET as it is after use
 	}
-	if state != ib.Init {
+	if state != ib.StateInit {
 		p := request(wire.RCWriteOnly, peerPSN, make([]byte, 8))
 		p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: 8}
 		h.handle(0, p)
@@ -157,13 +157,13 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 	}
 	h.outcome(nil) // sends SEND 1
 	switch state {
-	case ib.Reset, ib.Err:
+	case ib.StateReset, ib.StateErr:
 		h.must(h.modify(state, attr, 0))
-	case ib.SQD:
+	case ib.StateSQD:
 		attr.SQDNotify = true
 		h.must(h.modify(state, attr, ib.AttrSQDNotify))
-	case ib.SQE:
-		h.q.state = ib.SQE // RC never enters SQE by itself
+	case ib.StateSQE:
+		h.q.state = ib.StateSQE // RC never enters SQE by itself
 	}
 	if h.q.State() != state {
 		t.Fatalf("the QP is in %v", h.q.State())

@@ -40,8 +40,9 @@ func TestTrainsMakeNoDifference(t *testing.T) {
 		}
 	}
 	t.Log(taken)
-	for _, by := range []taking{{wire.RCWriteOnly, ib.RTS}, {wire.RCWriteOnly, ib.RTR}, {wire.RCSendMiddle, ib.RTS},
-		{wire.RCSendMiddle, ib.RTR}, {wire.RCReadRespMiddle, ib.RTS}} {
+	for _, by := range []taking{{wire.RCWriteOnly, ib.StateRTS}, {wire.RCWriteOnly, ib.StateRTR}, {wire.RCSendMiddle,
+		ib.StateRTS},
+		{wire.RCSendMiddle, ib.StateRTR}, {wire.RCReadRespMiddle, ib.StateRTS}} {
 		if taken[by] < 10*seeds {
 			t.Errorf("%d %v were taken together in %v; the test wants more", taken[by], by.op, by.state)
 		}
@@ -70,7 +71,7 @@ func newTrainPair(t *testing.T, seed uint64) *trainPair {
 	a, b := connected(t)
 	if seed%2 == 1 {
 		b = newHost(t, peerNum)
-		b.up(ib.RTR, goodAttr(ourNum, peerPSN, ourPSN))
+		b.up(ib.StateRTR, goodAttr(ourNum, peerPSN, ourPSN))
 	}
 	x := &trainPair{t: t, seed: seed, hosts: [2]*host{a, b}}
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -172,7 +173,7 @@ func TestTrainsTooLong(t *testing.T) {
 		var got [2]string
 		for way := range got {
 			h := newHost(t, ourNum)
-			h.up(ib.RTS, goodAttr(peerNum, ourPSN, peerPSN))
+			h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 			psn := peerPSN
 			if c.first == wire.RCReadRespFirst {
 				h.post(&ib.SendWR{ID: 1, Opcode: ib.WRRead, SGL: []ib.SGE{h.sge(mtu, room*mtu)}, RemoteAddr: memAddr,

@@ -75,48 +75,48 @@ var unreliableInputs = []struct {
 // as have all in RESET. RTR receives like RTS, INIT not at all.
 var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
 	ib.UC: {
-		ib.Reset: refusedToPost("PostRecv"),
-		ib.Init:  refusedToPost(),
-		ib.RTR: with(refusedToPost(), map[string]string{
+		ib.StateReset: refusedToPost("PostRecv"),
+		ib.StateInit:  refusedToPost(),
+		ib.StateRTR: with(refusedToPost(), map[string]string{
 			"request, Placed": "recv 2 success",
 		}),
-		ib.RTS: {
+		ib.StateRTS: {
 			"PostSend":             "SEND Only 101, send 4 success",
 			"PostSend, bad key":    "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
 			"PostSend, SendFailed": "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
 			"request, Placed":      "recv 2 success",
 		},
-		ib.SQD: {
+		ib.StateSQD: {
 			"request, Placed": "recv 2 success",
 		},
-		ib.SQE: {
+		ib.StateSQE: {
 			"PostSend":             "send 4 Work Request Flushed Error",
 			"PostSend, bad key":    "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
 			"PostSend, SendFailed": "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
 			"request, Placed":      "recv 2 success",
 		},
-		ib.Err: {
+		ib.StateErr: {
 			"Placed":          "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
 			"request, Placed": "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
 		},
 	},
 	ib.UD: {
-		ib.Reset: refusedToPost("PostRecv"),
-		ib.Init:  refusedToPost(),
-		ib.RTR: with(refusedToPost(), map[string]string{
+		ib.StateReset: refusedToPost("PostRecv"),
+		ib.StateInit:  refusedToPost(),
+		ib.StateRTR: with(refusedToPost(), map[string]string{
 			"Placed": "recv 2 success", "request, Placed": "recv 2 success, recv 3 success",
 		}),
-		ib.RTS: {
+		ib.StateRTS: {
 			"PostSend":             "SEND Only 101, send 4 success",
 			"PostSend, bad key":    "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
 			"PostSend, SendFailed": "send 4 local protection error, send 5 Work Request Flushed Error, SQE",
 			"Placed":               "recv 2 success",
 			"request, Placed":      "recv 2 success, recv 3 success",
 		},
-		ib.SQD: {
+		ib.StateSQD: {
 			"Placed": "recv 2 success", "request, Placed": "recv 2 success, recv 3 success",
 		},
-		ib.SQE: {
+		ib.StateSQE: {
 			"PostSend":             "send 4 Work Request Flushed Error",
 			"PostSend, bad key":    "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
 			"PostSend, SendFailed": "send 4 Work Request Flushed Error, send 5 Work Request Flushed Error",
@@ -124,7 +124,7 @@ var unreliableOutcomes = map[ib.QPType]map[ib.QPState]map[string]string{
 			"request, Placed":      "recv 2 success, recv 3 success",
 		},
 		// In ERR the flush waits for the unfinished placement.
-		ib.Err: {
+		ib.StateErr: {
 			"Placed":          "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
 			"request, Placed": "recv 2 Work Request Flushed Error, recv 3 Work Request Flushed Error",
 		},
@@ -174,14 +174,14 @@ func TestUnreliableStatesAndInputs(t *testing.T) {
 func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Placement) {
 	h := newServiceHost(t, typ, ourNum, false)
 	attr := goodAttr(peerNum, ourPSN, peerPSN)
-	if state == ib.Init || state == ib.RTR {
+	if state == ib.StateInit || state == ib.StateRTR {
 		h.up(state, attr)
 	} else {
-		h.up(ib.RTS, attr)
+		h.up(ib.StateRTS, attr)
 	}
 	h.postRecv(&ib.RecvWR{ID: 2, SGL: []ib.SGE{{Addr: slowAddr + 64, Length: 64, LKey: h.slowReg.Key()}}})
 	h.postRecv(&ib.RecvWR{ID: 3, SGL: []ib.SGE{h.sge(64, 64)}})
-	if state != ib.Init {
+	if state != ib.StateInit {
 		h.handle(0, h.slowMessage())
 	}
 	late := h.placements()
@@ -190,9 +190,9 @@ func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Pl
 	}
 	h.outcome(nil) // sends SEND 1
 	switch state {
-	case ib.Reset, ib.SQD, ib.Err:
+	case ib.StateReset, ib.StateSQD, ib.StateErr:
 		h.must(h.modify(state, attr, 0))
-	case ib.SQE:
+	case ib.StateSQE:
 		h.failSend()
 	}
 	if h.q.State() != state {
@@ -238,7 +238,7 @@ func (h *host) place(late []mr.Placement) {
 // TestSentSaysMore checks that after Sent, Effects.Send is set when requests that waited for
 // completions may be sent, and only then.
 func TestSentSaysMore(t *testing.T) {
-	h := serviceIn(t, ib.UC, ib.RTS)
+	h := serviceIn(t, ib.UC, ib.StateRTS)
 	region, err := h.table.Register(h.pd, mr.Bytes(make([]byte, 8)), 0x1000, ib.RemoteInvalidate)
 	h.must(err)
 	var out [4]TxPacket
@@ -268,7 +268,7 @@ func TestSentSaysMore(t *testing.T) {
 // TestNothingCompletesBeforeSent checks that no request completes before Sent, whatever is
 // behind it in the queue, since the payload of its packet is not copied yet.
 func TestNothingCompletesBeforeSent(t *testing.T) {
-	h := serviceIn(t, ib.UC, ib.RTS)
+	h := serviceIn(t, ib.UC, ib.StateRTS)
 	w, err := h.table.AllocWindow(h.pd, ib.MWType1)
 	h.must(err)
 	h.postSend(1, h.region.Key())
@@ -287,7 +287,7 @@ func TestNothingCompletesBeforeSent(t *testing.T) {
 // TestSentIsForUnreliable checks that an RC request completes with the peer's ACK, not with
 // Sent.
 func TestSentIsForUnreliable(t *testing.T) {
-	h := hostIn(t, ib.RTS)
+	h := hostIn(t, ib.StateRTS)
 	h.postSend(1, h.region.Key())
 	if n := len(h.emit(0, 4)); n != 1 {
 		t.Fatalf("%d packets", n)
@@ -304,7 +304,7 @@ func TestSentIsForUnreliable(t *testing.T) {
 // TestDatagramHeader checks that the completion of a datagram says how to read the GRH in front of it.
 func TestDatagramHeader(t *testing.T) {
 	for first, want := range map[byte]uint8{0x00: ib.SLIPv4, 0x60: ib.SLIPv6, 0x6F: ib.SLIPv6} {
-		h := serviceIn(t, ib.UD, ib.RTS)
+		h := serviceIn(t, ib.UD, ib.StateRTS)
 		h.postRecv(&ib.RecvWR{ID: 1, SGL: []ib.SGE{h.sge(0, 100)}})
 		p := request(wire.UDSendOnly, 0, nil)
 		p.DETH = wire.DETH{QKey: h.q.attr.QKey, SrcQP: peerNum}

@@ -165,19 +165,19 @@ func TestEmptyRow(t *testing.T) {
 	_, created := w.a.pd.CreateAH(ib.AHAttr{DGID: gidB})
 	old := w.a.qp
 	w.makeQP(w.a)
-	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.Required(ib.RC, ib.Init))
-	toRTR := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
+	w.modify(w.a.qp, ib.QPAttr{State: ib.StateInit, Port: 1}, ib.Required(ib.RC, ib.StateInit))
+	toRTR := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
 	for what, err := range map[string]error{
 		"create AH": created,
 		"modify AH": ah.(*roce.AH).Modify(ib.AHAttr{DGID: gidB}),
-		"modify QP": w.a.qp.Modify(toRTR, ib.Required(ib.RC, ib.RTR)),
+		"modify QP": w.a.qp.Modify(toRTR, ib.Required(ib.RC, ib.StateRTR)),
 	} {
 		var refused *ib.AttrError
 		if !errors.As(err, &refused) || !errors.Is(err, ib.ErrInvalid) || refused.Attr != "AH" {
 			t.Errorf("%s: %v, want an *ib.AttrError for AH", what, err)
 		}
 	}
-	if a, err := old.Query(); err != nil || a.State != ib.RTS {
+	if a, err := old.Query(); err != nil || a.State != ib.StateRTS {
 		t.Errorf("the QP whose address has gone is %v, %v; want RTS", a.State, err)
 	}
 }
@@ -251,9 +251,9 @@ func TestMTUChange(t *testing.T) {
 		t.Errorf("a connected QP has path MTU %d, %v; want 2048", a.PathMTU, err)
 	}
 	w.makeQP(w.a)
-	w.modify(w.a.qp, ib.QPAttr{State: ib.Init, Port: 1}, ib.Required(ib.RC, ib.Init))
-	attr := ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
-	mask := ib.Required(ib.RC, ib.RTR)
+	w.modify(w.a.qp, ib.QPAttr{State: ib.StateInit, Port: 1}, ib.Required(ib.RC, ib.StateInit))
+	attr := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
+	mask := ib.Required(ib.RC, ib.StateRTR)
 	if err := w.a.qp.Modify(attr, mask); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("path MTU 1024 on a port with 512: %v, want ErrInvalid", err)
 	}

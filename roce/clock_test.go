@@ -18,7 +18,7 @@ func TestTimeGoesOn(t *testing.T) {
 	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)
 	uc := w.newQP(w.a, ib.QPInit{Type: ib.UC}) // requests of UC complete when they were sent
 	attr := ib.QPAttr{Port: 1, AH: ib.AHAttr{DGID: w.a.gid()}, PathMTU: ib.MTU1024, DestQPN: uc.Num()}
-	must(t, ib.ModifyTo(uc, attr, ib.Init, ib.RTR, ib.RTS))
+	must(t, ib.ModifyTo(uc, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	stop, verbs := make(chan struct{}), sync.WaitGroup{}
 	defer verbs.Wait()
 	defer close(stop)
@@ -30,7 +30,7 @@ func TestTimeGoesOn(t *testing.T) {
 					t.Error(err)
 				}
 				// An input that completes nothing, with the time of the verb.
-				if err := w.b.qp.Modify(ib.QPAttr{State: ib.RTS, MinRNRTimer: 12},
+				if err := w.b.qp.Modify(ib.QPAttr{State: ib.StateRTS, MinRNRTimer: 12},
 					ib.AttrState|ib.AttrMinRNRTimer); err != nil {
 					t.Error(err)
 				}

@@ -44,8 +44,8 @@ func TestLastACK(t *testing.T) {
 		name string
 		end  func(w *world) error
 	}{
-		{"to ERR", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) }},
-		{"to RESET", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) }},
+		{"to ERR", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState) }},
+		{"to RESET", func(w *world) error { return w.b.qp.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState) }},
 		{"close the QP", func(w *world) error { return w.b.qp.Close() }},
 		{"close the device", func(w *world) error { return w.b.dev.Close() }},
 	} {
@@ -100,7 +100,7 @@ func (g *guarded) Send(now ib.Instant, runs []link.Run) (int, error) {
 // Link.Wait, and two goroutines never use the link at the same time.
 func TestLastACKWhileAsleep(t *testing.T) {
 	for name, end := range map[string]func(q ib.QP) error{
-		"to ERR": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) },
+		"to ERR": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState) },
 		"close":  ib.QP.Close,
 	} {
 		t.Run(name, func(t *testing.T) {

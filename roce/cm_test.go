@@ -151,7 +151,7 @@ func TestCMSeed(t *testing.T) {
 		b.listen(7471, 0)
 		id := a.resolved(w.b, 7471)
 		must(t, id.Connect(a.param()))
-		attr, _, err := b.next(ib.CMConnectRequest).ID.InitQPAttr(ib.RTS)
+		attr, _, err := b.next(ib.CMConnectRequest).ID.InitQPAttr(ib.StateRTS)
 		must(t, err)
 		return [2]ib.PSN{attr.RQPSN, attr.SQPSN}
 	}
@@ -559,9 +559,10 @@ func TestTenantsToQP1(t *testing.T) {
 	sq, err := ring.OpenSend(a.rings[len(a.rings)-1][:ring.SendSize(4, 1, wire.MADLen)])
 	must(t, err)
 	const qkey = 0x80010000 // of QP 1
-	w.modify(q, ib.QPAttr{State: ib.Init, Port: 1, QKey: qkey}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey)
-	w.modify(q, ib.QPAttr{State: ib.RTR}, ib.AttrState)
-	w.modify(q, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+	w.modify(q, ib.QPAttr{State: ib.StateInit, Port: 1, QKey: qkey},
+		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey)
+	w.modify(q, ib.QPAttr{State: ib.StateRTR}, ib.AttrState)
+	w.modify(q, ib.QPAttr{State: ib.StateRTS}, ib.AttrState|ib.AttrSQPSN)
 	var mad [wire.MADLen]byte
 	h := wire.MADHeader{BaseVersion: wire.MADBaseVersion, Class: wire.MADClassCM,
 		ClassVersion: wire.MADClassVersionCM, Method: wire.MADMethodSend, Attr: wire.AttrDREQ}

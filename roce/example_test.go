@@ -63,7 +63,7 @@ func Example() {
 func toRTS(qp ib.QP, peer ib.GID, num ib.QPN) {
 	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: peer}, DestQPN: num, PathMTU: ib.MTU1024,
 		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
-	check(ib.ModifyTo(qp, a, ib.Init, ib.RTR, ib.RTS))
+	check(ib.ModifyTo(qp, a, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 func check(err error) {

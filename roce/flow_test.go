@@ -14,8 +14,8 @@ func TestRoomOfEnded(t *testing.T) {
 		name string
 		end  func(q ib.QP) error
 	}{
-		{"to ERR", func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) }},
-		{"to RESET", func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) }},
+		{"to ERR", func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState) }},
+		{"to RESET", func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState) }},
 		{"close", func(q ib.QP) error { return q.Close() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

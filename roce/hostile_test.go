@@ -199,7 +199,7 @@ func TestPinSourcePort(t *testing.T) {
 		if s := v.dev.Stats(); (s.DropSourcePort == 1) != pin {
 			t.Errorf("pinned %v: %d packets counted", pin, s.DropSourcePort)
 		}
-		if err := v.qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil {
+		if err := v.qp.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState); err != nil {
 			t.Fatal(err)
 		}
 		w := &world{t: t}

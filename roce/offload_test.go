@@ -199,10 +199,10 @@ func TestOffloadOffForDestination(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.modify(uc, ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
-		w.modify(uc, ib.QPAttr{State: ib.RTR, AH: ib.AHAttr{DGID: c.dst}, PathMTU: ib.MTU256, DestQPN: 77},
+		w.modify(uc, ib.QPAttr{State: ib.StateInit, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccess)
+		w.modify(uc, ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: c.dst}, PathMTU: ib.MTU256, DestQPN: 77},
 			ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN)
-		w.modify(uc, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+		w.modify(uc, ib.QPAttr{State: ib.StateRTS}, ib.AttrState|ib.AttrSQPSN)
 		w.a.qp, runs = uc, 0
 		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10_000)})
 		w.wantDone(w.a, 0)

@@ -155,7 +155,7 @@ func (w *world) bringUp(h *host, peer ib.GID, dest ib.QPN, mtu ib.MTU, change fu
 	if change != nil {
 		change(&attr)
 	}
-	if err := ib.ModifyTo(h.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err := ib.ModifyTo(h.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 		w.t.Fatal(err)
 	}
 }

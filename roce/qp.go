@@ -296,7 +296,7 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	n, _, err = q.front.PostRecv(wrs)
 	// The responder looks for receives when a message needs one. Only a QP in ERR needs
 	// the doorbell, to flush them.
-	if n > 0 && q.front.State() == ib.Err {
+	if n > 0 && q.front.State() == ib.StateErr {
 		q.part.Ring()
 	}
 	return n, err

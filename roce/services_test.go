@@ -32,9 +32,10 @@ const qkey = 0x1234
 // datagramUp takes a UD QP to RTS.
 func (w *world) datagramUp(q ib.QP) {
 	w.t.Helper()
-	w.modify(q, ib.QPAttr{State: ib.Init, Port: 1, QKey: qkey}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey)
-	w.modify(q, ib.QPAttr{State: ib.RTR}, ib.AttrState)
-	w.modify(q, ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN)
+	w.modify(q, ib.QPAttr{State: ib.StateInit, Port: 1, QKey: qkey},
+		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey)
+	w.modify(q, ib.QPAttr{State: ib.StateRTR}, ib.AttrState)
+	w.modify(q, ib.QPAttr{State: ib.StateRTS}, ib.AttrState|ib.AttrSQPSN)
 }
 
 // TestDatagram: a datagram arrives behind its GRH, and its completion has all that is needed

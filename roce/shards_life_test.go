@@ -128,5 +128,5 @@ func (w *world) up(h, peer *host) error {
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: peer.gid()}, PathMTU: ib.MTU1024,
 		DestQPN:         peer.qp.Num(),
 		MaxDestRdAtomic: 1, MinRNRTimer: 12, MaxRdAtomic: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
-	return ib.ModifyTo(h.qp, attr, ib.Init, ib.RTR, ib.RTS)
+	return ib.ModifyTo(h.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS)
 }

@@ -371,7 +371,7 @@ func (w *world) bringUpXRC(q ib.QP, peer ib.GID, dest ib.QPN) {
 	w.t.Helper()
 	attr := ib.QPAttr{Port: 1, AH: ib.AHAttr{DGID: peer}, PathMTU: ib.MTU1024, DestQPN: dest,
 		MinRNRTimer: 1, Timeout: liveTimeout, RetryCnt: 7, RNRRetry: 7}
-	must(w.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
+	must(w.t, ib.ModifyTo(q, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 // TestQueuesOverShards: QPs of all shards take receives from one SRQ, complete to one

@@ -155,7 +155,7 @@ func connectTenantQPs(t *testing.T, a, b *tenantQP) {
 		attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer.qp.Num(), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 14,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: peer.dev.Link().Local[0], Port: 1}, Port: 1, Access: ib.RemoteWrite}
-		if err := ib.ModifyTo(own.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+		if err := ib.ModifyTo(own.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +199,7 @@ func TestTenants(t *testing.T) {
 
 	// In ERR receives are flushed. Receives that are posted later ring the doorbell and are
 	// flushed too.
-	if err := b.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState); err != nil {
+	if err := b.qp.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState); err != nil {
 		t.Fatal(err)
 	}
 	run()
@@ -222,7 +222,7 @@ func TestTenantLies(t *testing.T) {
 		a.last[i] = 0xFF
 	}
 	a.dev.Step(1000)
-	if got, err := a.qp.Query(); err != nil || got.State != ib.Err {
+	if got, err := a.qp.Query(); err != nil || got.State != ib.StateErr {
 		t.Errorf("the QP is in %v: %v", got.State, err)
 	}
 	if !slices.Contains(a.events, ib.EventQPFatal) || len(b.events) != 0 {

@@ -87,7 +87,7 @@ var attacks = []struct {
 	}, least: work{completions: longest}},
 	{name: "full queues of a QP in ERR", begin: func(x *turns) {
 		q := x.full(1, longest)[0]
-		must(x.t, q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+		must(x.t, q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 		if n := x.polled(); n > roce.FlushMost {
 			x.t.Errorf("Modify has flushed %d requests, want %d at most", n, roce.FlushMost)
 		}
@@ -99,7 +99,7 @@ var attacks = []struct {
 		least: work{completions: 200 * 2 * 128}, late: 7},
 	{name: "a thousand QPs in ERR", begin: func(x *turns) {
 		for _, q := range x.full(1000, 64) {
-			must(x.t, q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+			must(x.t, q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 		}
 		x.polled()
 	}, most: work{completions: roce.TurnDoorbells * roce.FlushMost}, least: work{completions: 1000 * 64}, late: 16},
@@ -172,7 +172,7 @@ var attacks = []struct {
 	}, most: work{completions: roce.TurnAnswers}, least: work{completions: 16 * 128}},
 	{name: "a READ of the device's own memory", begin: func(x *turns) {
 		q := x.attacked(1, ib.RC, 1)[0]
-		x.modify(q, ib.QPAttr{State: ib.Reset}, ib.AttrState)
+		x.modify(q, ib.QPAttr{State: ib.StateReset}, ib.AttrState)
 		x.bringUp(&host{qp: q}, gidA, q.Num(), ib.MTU4096, nil)
 		_, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRRead, SGL: x.a.sge(0, attackedSize/2), RKey: x.a.mr.RKey(),
 			RemoteAddr: x.a.mr.Addr() + attackedSize/2}})

@@ -324,7 +324,7 @@ var actions = []struct {
 	}},
 	{"bring QP up", func(w *walker, r *rand.Rand) error {
 		if q := pick[ib.QP](w, r, "qp"); q != nil {
-			return w.up(q, w.attr(r, ib.RTS))
+			return w.up(q, w.attr(r, ib.StateRTS))
 		}
 		return nil
 	}},
@@ -505,7 +505,7 @@ func (w *walker) up(q ib.QP, a ib.QPAttr) error {
 		ib.XRCINI: {toInit | ib.AttrAccess, peer, ib.AttrState | ib.AttrSQPSN | retry},
 		ib.XRCTGT: {toInit | ib.AttrAccess, peer | reply, ib.AttrState | ib.AttrSQPSN | ib.AttrTimeout},
 	}[q.Type()]
-	for i, to := range []ib.QPState{ib.Init, ib.RTR, ib.RTS} {
+	for i, to := range []ib.QPState{ib.StateInit, ib.StateRTR, ib.StateRTS} {
 		a.State = to
 		if err := q.Modify(a, masks[i]); err != nil {
 			return err
@@ -528,7 +528,7 @@ func (w *walker) connect(r *rand.Rand) error {
 	}
 	_ = w.add("qp", a, nil)
 	_ = w.add("qp", b, nil)
-	attr := w.attr(r, ib.RTS)
+	attr := w.attr(r, ib.StateRTS)
 	attr.AH, attr.PathMTU = ib.AHAttr{DGID: w.gids[r.IntN(2)]}, ib.MTU1024
 	attr.DestQPN = b.Num()
 	err1 := w.up(a, attr)

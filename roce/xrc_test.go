@@ -76,7 +76,7 @@ func TestXRCTargetOutlivesSRQ(t *testing.T) {
 				must(t, p.cq.Close())
 				p.tenant.free()
 				c.end(p)
-				_ = p.target.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) // it may be closed
+				_ = p.target.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState) // it may be closed
 				p.settle()
 			})
 		}

@@ -33,7 +33,7 @@ func (someStats) Devices() []admin.Device {
 }
 
 func (someStats) QPStates() map[string][ib.NumQPStates]int {
-	return map[string][ib.NumQPStates]int{"goroce_eth0": {ib.RTS: 5, ib.Err: 1}, "goroce_eth1": {}}
+	return map[string][ib.NumQPStates]int{"goroce_eth0": {ib.StateRTS: 5, ib.StateErr: 1}, "goroce_eth1": {}}
 }
 
 func (someStats) Usage() []server.Usage {

@@ -59,7 +59,7 @@ func NewPeer(dev ib.Device) (p *Peer, pd ib.PD, err error) {
 		Cap: ib.QPCap{MaxSendWR: 1, MaxInline: maxLen, MaxRecvWR: buffers, MaxRecvSGE: 1}}); err != nil {
 		return nil, nil, err
 	}
-	if err = ib.ModifyTo(p.qp, ib.QPAttr{Port: 1, QKey: qkey}, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err = ib.ModifyTo(p.qp, ib.QPAttr{Port: 1, QKey: qkey}, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 		return nil, nil, err
 	}
 	for id := range uint64(buffers) {

@@ -98,7 +98,8 @@ func join(ctx context.Context, dev ib.Device, group netip.Addr) (m *member, err 
 		Cap: ib.QPCap{MaxSendWR: 1, MaxInline: maxLen, MaxRecvWR: buffers, MaxRecvSGE: 1}}); err != nil {
 		return nil, err
 	}
-	if err = ib.ModifyTo(m.qp, ib.QPAttr{Port: 1, QKey: rdmacm.DefaultQKey}, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err = ib.ModifyTo(m.qp, ib.QPAttr{Port: 1, QKey: rdmacm.DefaultQKey}, ib.StateInit, ib.StateRTR,
+		ib.StateRTS); err != nil {
 		return nil, err
 	}
 	for id := range uint64(buffers) {

@@ -36,7 +36,7 @@ func defaults(psn, peerPSN ib.PSN) config {
 		cap:     ib.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
 		cq:      64,
 		qps:     1,
-		started: ib.RTS,
+		started: ib.StateRTS,
 	}
 }
 

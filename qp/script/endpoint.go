@@ -131,9 +131,9 @@ func (q *completions) make(entries int) error {
 
 // start takes the QP from RESET to the state that the scene starts in.
 func (e *endpoint) start(now ib.Instant) error {
-	for to := ib.Init; e.qp.State() != e.cfg.started && to <= ib.RTS; to++ {
+	for to := ib.StateInit; e.qp.State() != e.cfg.started && to <= ib.StateRTS; to++ {
 		mask := ib.Required(e.cfg.typ, to)
-		if to == ib.RTS && e.cfg.attr.RateLimit != 0 {
+		if to == ib.StateRTS && e.cfg.attr.RateLimit != 0 {
 			mask |= ib.AttrRateLimit
 		}
 		if err := e.modify(now, to, &e.cfg.attr, mask); err != nil {
@@ -151,7 +151,7 @@ func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask i
 	if err := e.qp.Modify(now, &a, mask); err != nil {
 		return err
 	}
-	if from != to && to == ib.RTR {
+	if from != to && to == ib.StateRTR {
 		e.qp.SetFlow(e.flow)
 	}
 	e.input()

@@ -229,7 +229,7 @@ func (r *runner) endScene() error {
 		}
 	}
 	for _, e := range r.ends {
-		if packets, bytes := e.flow.InFlight(); e.qp.State() == ib.Err && (packets != 0 || bytes != 0) {
+		if packets, bytes := e.flow.InFlight(); e.qp.State() == ib.StateErr && (packets != 0 || bytes != 0) {
 			return fmt.Errorf("%s is in ERR and has %d packets, %d bytes in flight", e.name, packets, bytes)
 		}
 	}

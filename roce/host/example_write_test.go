@@ -66,7 +66,7 @@ func open(buf []byte) *end {
 func (e *end) connect(peer *end) {
 	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: ib.GIDFromAddr(peer.addr)},
 		DestQPN: peer.qp.Num(), PathMTU: ib.MTU1024, MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	check(ib.ModifyTo(e.qp, a, ib.Init, ib.RTR, ib.RTS))
+	check(ib.ModifyTo(e.qp, a, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 func check(err error) {

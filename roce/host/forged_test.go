@@ -73,7 +73,7 @@ func connectPair(t *testing.T, dev *roce.Device) (qps [2]ib.QP, cq ib.CQ, mr ib.
 		a := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: qps[1-i].Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1},
 			RQPSN: 7, SQPSN: 7,
 			Timeout: 19, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1}
-		check(ib.ModifyTo(q, a, ib.Init, ib.RTR, ib.RTS))
+		check(ib.ModifyTo(q, a, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	}
 	return qps, cq, mr, buf
 }

@@ -238,7 +238,7 @@ func (s *side) connectTo(t testing.TB, peer *side, ah ib.AHAttr, timeout uint8) 
 	t.Helper()
 	attr := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ah, PathMTU: ib.MTU1024,
 		DestQPN: peer.qp.Num(), Timeout: timeout, RetryCnt: 7}
-	if err := ib.ModifyTo(s.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err := ib.ModifyTo(s.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 		t.Fatal(err)
 	}
 }

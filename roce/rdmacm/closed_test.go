@@ -90,7 +90,7 @@ func TestCloseUnconfirmedMemory(t *testing.T) {
 			return err
 		}
 		go func() {
-			for q, err := c.QP().Query(); err == nil && q.State != ib.RTS; q, err = c.QP().Query() {
+			for q, err := c.QP().Query(); err == nil && q.State != ib.StateRTS; q, err = c.QP().Query() {
 				runtime.Gosched()
 			}
 			_, err := m.ReadAt(patience(t), make([]byte, 8), 0)

@@ -163,7 +163,7 @@ func TestQPFails(t *testing.T) {
 	a, b := pair(t)
 	ctx := patience(t)
 	spoil := rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		return c.QP().Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+		return c.QP().Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 	}}
 	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
 	dialled := make(chan error, 1)
@@ -215,7 +215,7 @@ func TestAcceptGoesOn(t *testing.T) {
 	own := errors.New("changed my mind")
 	for range 3 {
 		broken := rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-			return c.QP().Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+			return c.QP().Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 		}}
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), broken); !errors.Is(err, ib.ErrState) {
 			t.Fatalf("Dial returned %v", err)

@@ -89,9 +89,9 @@ func TestAgreement(t *testing.T) {
 		rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15,
 			MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
 		rdmacm.Config{ResponderResources: 6, InitiatorDepth: -1, RetryCount: 1, RNRRetry: 4, AckTimeout: 9})
-	wantC := ib.QPAttr{State: ib.RTS, DestQPN: s.QP().Num(), RQPSN: s.QPAttr().SQPSN, SQPSN: s.QPAttr().RQPSN,
+	wantC := ib.QPAttr{State: ib.StateRTS, DestQPN: s.QP().Num(), RQPSN: s.QPAttr().SQPSN, SQPSN: s.QPAttr().RQPSN,
 		PathMTU: ib.MTU512, MaxDestRdAtomic: 0, MaxRdAtomic: 6, MinRNRTimer: 5, Timeout: 15, RetryCnt: 3, RNRRetry: 4}
-	wantS := ib.QPAttr{State: ib.RTS, DestQPN: c.QP().Num(), RQPSN: c.QPAttr().SQPSN, SQPSN: c.QPAttr().RQPSN,
+	wantS := ib.QPAttr{State: ib.StateRTS, DestQPN: c.QP().Num(), RQPSN: c.QPAttr().SQPSN, SQPSN: c.QPAttr().RQPSN,
 		PathMTU: ib.MTU512, MaxDestRdAtomic: 6, MaxRdAtomic: 0, MinRNRTimer: 12, Timeout: 15, RetryCnt: 3, RNRRetry: 2}
 	for _, e := range []struct {
 		name   string
@@ -179,7 +179,7 @@ func TestOwnObjects(t *testing.T) {
 			want(t, poll(t, s.SendCQ()))
 		}
 		must(t, c.Close())
-		if state, err := qp.Query(); o.QP != nil && (err != nil || state.State != ib.Err) {
+		if state, err := qp.Query(); o.QP != nil && (err != nil || state.State != ib.StateErr) {
 			t.Errorf("%s: after Close it is in %v, %v", name, state.State, err)
 		}
 	}
@@ -197,7 +197,7 @@ func TestPrepare(t *testing.T) {
 		if err := c.Disconnect(patience(t)); !errors.Is(err, ib.ErrState) {
 			t.Errorf("Disconnect in Prepare: %v, want ErrState", err)
 		}
-		if q, err := c.QP().Query(); err != nil || q.State != ib.Init {
+		if q, err := c.QP().Query(); err != nil || q.State != ib.StateInit {
 			t.Errorf("prepared in %v, %v", q.State, err)
 		}
 		return own

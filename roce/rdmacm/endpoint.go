@@ -40,7 +40,7 @@ func (e *endpoint) open(dev ib.Device, id ib.CMID, o *Config) error {
 			return err
 		}
 	}
-	attr, mask, err := id.InitQPAttr(ib.Init)
+	attr, mask, err := id.InitQPAttr(ib.StateInit)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (o *Config) entries() (int, error) {
 // connect takes the QP from INIT to RTS with the attributes that id.InitQPAttr returns. most limits their responder
 // resources and initiator depth. It returns the attributes that the QP got.
 func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (attr ib.QPAttr, err error) {
-	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
+	for _, state := range []ib.QPState{ib.StateRTR, ib.StateRTS} {
 		var mask ib.QPAttrMask
 		if attr, mask, err = id.InitQPAttr(state); err != nil {
 			return attr, err
@@ -116,6 +116,6 @@ func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (attr ib.QPAttr, err
 // fail takes the QP to ERR. A QP of the caller may be closed already.
 func (e *endpoint) fail() {
 	if e.qp != nil {
-		_ = e.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+		_ = e.qp.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 	}
 }

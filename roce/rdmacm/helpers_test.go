@@ -264,13 +264,13 @@ func newUD(t testing.TB, h *node) *datagrams {
 	d.qp, err = d.pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: d.cq, RecvCQ: d.cq,
 		Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxRecvSGE: 1, MaxInline: 512}})
 	must(t, err)
-	must(t, d.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey},
+	must(t, d.qp.Modify(ib.QPAttr{State: ib.StateInit, Port: 1, QKey: rdmacm.DefaultQKey},
 		ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
 	d.in = register(t, d.pd, ib.GRHLen+32)
 	_, err = d.qp.PostRecv([]ib.RecvWR{{SGL: d.in.sgl()}})
 	must(t, err)
-	must(t, d.qp.Modify(ib.QPAttr{State: ib.RTR}, ib.AttrState))
-	must(t, d.qp.Modify(ib.QPAttr{State: ib.RTS}, ib.AttrState|ib.AttrSQPSN))
+	must(t, d.qp.Modify(ib.QPAttr{State: ib.StateRTR}, ib.AttrState))
+	must(t, d.qp.Modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState|ib.AttrSQPSN))
 	return d
 }
 

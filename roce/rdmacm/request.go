@@ -36,7 +36,7 @@ func newRequest(l *Listener, ev *ib.CMEvent) (*Request, error) {
 	}
 	r.service, r.local, r.remote = q.Type, q.Local, q.Remote
 	if r.service != ib.UD {
-		if r.attr, _, err = r.id.InitQPAttr(ib.RTS); err != nil {
+		if r.attr, _, err = r.id.InitQPAttr(ib.StateRTS); err != nil {
 			return nil, err
 		}
 	}

@@ -250,28 +250,28 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	}
 	defer id.port.mu.Unlock()
 	switch {
-	case to != ib.Init && to != ib.RTR && to != ib.RTS:
+	case to != ib.StateInit && to != ib.StateRTR && to != ib.StateRTS:
 		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
 	case id.init.Type == ib.UD:
 		attr, mask = datagramAttr(to)
 		return attr, mask, nil
-	case to == ib.Init && !id.agreed:
+	case to == ib.StateInit && !id.agreed:
 		return ib.QPAttr{State: to, Port: 1}, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, nil
 	case !id.agreed || id.c == nil:
 		return attr, 0, ib.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
 	}
-	if to == ib.Init {
+	if to == ib.StateInit {
 		return id.kernelAttr(op, to)
 	}
 	// The kernel fills in only the attributes in a state's mask; this returns those of RTR and RTS.
-	attr, mask, err = id.kernelAttr(op, ib.RTR)
-	rts, rtsMask, rtsErr := id.kernelAttr(op, ib.RTS)
+	attr, mask, err = id.kernelAttr(op, ib.StateRTR)
+	rts, rtsMask, rtsErr := id.kernelAttr(op, ib.StateRTS)
 	if err := cmp.Or(err, rtsErr); err != nil {
 		return ib.QPAttr{}, 0, err
 	}
 	attr.State, attr.SQPSN, attr.MaxRdAtomic = to, rts.SQPSN, rts.MaxRdAtomic
 	attr.Timeout, attr.RetryCnt, attr.RNRRetry = rts.Timeout, rts.RetryCnt, rts.RNRRetry
-	if to == ib.RTS {
+	if to == ib.StateRTS {
 		mask = rtsMask
 	}
 	if id.active { // the kernel accepts larger values from the peer
@@ -300,10 +300,10 @@ const cmAttrMask = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
 // datagramAttr returns the attributes that librdmacm sets for UD QPs (ucma_init_ud_qp).
 func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
 	switch to {
-	case ib.Init:
+	case ib.StateInit:
 		return ib.QPAttr{State: to, Port: 1, QKey: ib.DefaultCMQKey},
 			ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey
-	case ib.RTS:
+	case ib.StateRTS:
 		return ib.QPAttr{State: to}, ib.AttrState | ib.AttrSQPSN
 	}
 	return ib.QPAttr{State: to}, ib.AttrState

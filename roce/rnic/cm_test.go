@@ -83,7 +83,7 @@ func TestDial(t *testing.T) {
 		for _, c := range []*rdmacm.Conn{conn, peer} {
 			a := c.QPAttr()
 			if q := try(c.QP().Query())(r); a.PathMTU != mtu || q.PathMTU != mtu || q.Timeout != 18 ||
-				q.State != ib.RTS {
+				q.State != ib.StateRTS {
 				t.Errorf("path MTU %d and %d, timeout %d, state %v; want %d, 18, RTS", a.PathMTU, q.PathMTU, q.Timeout,
 					q.State, mtu)
 			}

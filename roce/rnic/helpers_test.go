@@ -112,12 +112,13 @@ func (r *rig) ready(q ib.QP, peer ib.QPN) {
 	r.toInit(q)
 	attr := ib.QPAttr{AH: r.here(), PathMTU: ib.MTU1024, DestQPN: peer, RQPSN: firstPSN, MaxDestRdAtomic: 4,
 		MinRNRTimer: 1, SQPSN: firstPSN, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
-	r.must(ib.ModifyTo(q, attr, ib.RTR, ib.RTS))
+	r.must(ib.ModifyTo(q, attr, ib.StateRTR, ib.StateRTS))
 }
 
 func (r *rig) toInit(q ib.QP) {
 	r.Helper()
-	attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: testQKey, Access: ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic}
+	attr := ib.QPAttr{State: ib.StateInit, Port: 1, QKey: testQKey, Access: ib.RemoteWrite | ib.RemoteRead |
+		ib.RemoteAtomic}
 	mask := ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort
 	if q.Type() == ib.UD {
 		mask |= ib.AttrQKey

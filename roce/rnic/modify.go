@@ -69,7 +69,7 @@ var attrChecks = []attrCheck{
 	{ib.AttrTimeout, func(a *ib.QPAttr) int { return int(a.Timeout) }, 0, upTo(31), "14 is 67 ms, 0 waits for ever"},
 	{ib.AttrRetryCnt, func(a *ib.QPAttr) int { return int(a.RetryCnt) }, 0, upTo(7), "tries"},
 	{ib.AttrRNRRetry, func(a *ib.QPAttr) int { return int(a.RNRRetry) }, 0, upTo(7), "7 retries for ever"},
-	{ib.AttrState, func(a *ib.QPAttr) int { return int(a.State) }, 0, upTo(int(ib.Err)),
+	{ib.AttrState, func(a *ib.QPAttr) int { return int(a.State) }, 0, upTo(int(ib.StateErr)),
 		"RESET, INIT, RTR, RTS, SQD or ERR"},
 }
 
@@ -118,12 +118,12 @@ func (d *device) checkMTU(op string, a *ib.QPAttr) error {
 // follows holds, for each state, the bits of those that may follow it, besides
 // RESET and ERR (IBTA 10.3.1).
 var follows = [ib.NumQPStates]uint8{
-	ib.Reset: 1 << ib.Init,
-	ib.Init:  1<<ib.Init | 1<<ib.RTR,
-	ib.RTR:   1 << ib.RTS,
-	ib.RTS:   1<<ib.RTS | 1<<ib.SQD,
-	ib.SQD:   1<<ib.RTS | 1<<ib.SQD,
-	ib.SQE:   1 << ib.RTS,
+	ib.StateReset: 1 << ib.StateInit,
+	ib.StateInit:  1<<ib.StateInit | 1<<ib.StateRTR,
+	ib.StateRTR:   1 << ib.StateRTS,
+	ib.StateRTS:   1<<ib.StateRTS | 1<<ib.StateSQD,
+	ib.StateSQD:   1<<ib.StateRTS | 1<<ib.StateSQD,
+	ib.StateSQE:   1 << ib.StateRTS,
 }
 
 // required returns the attributes that a change of state must carry (IBTA
@@ -135,15 +135,15 @@ func required(typ ib.QPType, from, to ib.QPState) ib.QPAttrMask {
 		retry = ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry | ib.AttrMaxRdAtomic
 	)
 	switch [2]ib.QPState{from, to} {
-	case [2]ib.QPState{ib.Reset, ib.Init}:
+	case [2]ib.QPState{ib.StateReset, ib.StateInit}:
 		if typ == ib.UD {
 			return ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey
 		}
 		return ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
-	case [2]ib.QPState{ib.Init, ib.RTR}:
+	case [2]ib.QPState{ib.StateInit, ib.StateRTR}:
 		return map[ib.QPType]ib.QPAttrMask{ib.RC: peer | reply, ib.UC: peer, ib.XRCINI: peer,
 			ib.XRCTGT: peer | reply}[typ]
-	case [2]ib.QPState{ib.RTR, ib.RTS}:
+	case [2]ib.QPState{ib.StateRTR, ib.StateRTS}:
 		return ib.AttrSQPSN | map[ib.QPType]ib.QPAttrMask{ib.RC: retry, ib.XRCINI: retry,
 			ib.XRCTGT: ib.AttrTimeout}[typ]
 	}
@@ -167,7 +167,7 @@ func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno s
 	switch {
 	case mask&ib.AttrCurState != 0 && a.CurState != from:
 		return ib.Refuse(op, "CurState", a.CurState, fmt.Sprintf("%v, the state that the QP is in", from), ib.ErrState)
-	case to != ib.Reset && to != ib.Err && follows[from]&(1<<to) == 0:
+	case to != ib.StateReset && to != ib.StateErr && follows[from]&(1<<to) == 0:
 		return ib.Refuse(op, "State", to, "RESET, ERR, or the next of INIT, RTR, RTS, SQD", ib.ErrState)
 	case missing != 0:
 		return ib.Refuse(op, "attribute mask", mask, fmt.Sprintf("must also have %v", missing), reason)

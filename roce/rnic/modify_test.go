@@ -14,7 +14,7 @@ import (
 func TestQuery(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC)
-	if attr := try(q.Query())(r); attr.State != ib.Reset || attr.Cap.MaxSendWR < defaultCap.MaxSendWR ||
+	if attr := try(q.Query())(r); attr.State != ib.StateReset || attr.Cap.MaxSendWR < defaultCap.MaxSendWR ||
 		attr.Cap.MaxInline < defaultCap.MaxInline {
 		t.Errorf("a new QP is %+v", attr)
 	}
@@ -22,15 +22,15 @@ func TestQuery(t *testing.T) {
 	attr := try(q.Query())(r)
 	want := r.here()
 	want.HopLimit = 64
-	if attr.State != ib.RTS || attr.AH != want || attr.PathMTU != ib.MTU1024 || attr.DestQPN != 0x123 ||
+	if attr.State != ib.StateRTS || attr.AH != want || attr.PathMTU != ib.MTU1024 || attr.DestQPN != 0x123 ||
 		attr.SQPSN != firstPSN ||
 		attr.Timeout != 14 || attr.RetryCnt != 7 || attr.RNRRetry != 7 || attr.MaxRdAtomic < 4 ||
 		attr.MaxDestRdAtomic < 4 ||
 		attr.MinRNRTimer != 1 || attr.Port != 1 || attr.Access != ib.RemoteWrite|ib.RemoteRead|ib.RemoteAtomic {
 		t.Errorf("a QP in RTS is %+v", attr)
 	}
-	r.must(q.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState))
-	if attr := try(q.Query())(r); attr.State != ib.Reset {
+	r.must(q.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState))
+	if attr := try(q.Query())(r); attr.State != ib.StateReset {
 		t.Errorf("after RESET the QP is in %v", attr.State)
 	}
 }
@@ -42,7 +42,7 @@ func TestRefusedModify(t *testing.T) {
 	const rtr = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
 		ib.AttrMinRNRTimer
 	good := func(change func(*ib.QPAttr)) ib.QPAttr {
-		a := ib.QPAttr{State: ib.RTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: 5, MaxDestRdAtomic: 1}
+		a := ib.QPAttr{State: ib.StateRTR, AH: r.here(), PathMTU: ib.MTU1024, DestQPN: 5, MaxDestRdAtomic: 1}
 		change(&a)
 		return a
 	}
@@ -53,9 +53,9 @@ func TestRefusedModify(t *testing.T) {
 		want string
 		err  error
 	}{
-		{"state that does not follow", ib.QPAttr{State: ib.RTS}, ib.AttrState, "State", ib.ErrState},
+		{"state that does not follow", ib.QPAttr{State: ib.StateRTS}, ib.AttrState, "State", ib.ErrState},
 		{"no such state", ib.QPAttr{State: 9}, ib.AttrState, "State", ib.ErrInvalid},
-		{"state it is not in", good(func(a *ib.QPAttr) { a.CurState = ib.RTS }), rtr | ib.AttrCurState, "CurState",
+		{"state it is not in", good(func(a *ib.QPAttr) { a.CurState = ib.StateRTS }), rtr | ib.AttrCurState, "CurState",
 			ib.ErrState},
 		{"attribute missing", good(func(a *ib.QPAttr) {}), rtr &^ ib.AttrRQPSN, "attribute mask", ib.ErrInvalid},
 		{"attribute too many", good(func(a *ib.QPAttr) {}), rtr | ib.AttrQKey, "attribute mask", ib.ErrInvalid},
@@ -75,7 +75,7 @@ func TestRefusedModify(t *testing.T) {
 		{"RNR timer of 6 bits", good(func(a *ib.QPAttr) { a.MinRNRTimer = 32 }), rtr, "MinRNRTimer", ib.ErrInvalid},
 		{"too many responder resources", good(func(a *ib.QPAttr) { a.MaxDestRdAtomic = 1000 }), rtr, "MaxDestRdAtomic",
 			ib.ErrInvalid},
-		{"port", ib.QPAttr{State: ib.Init, Port: 9}, ib.AttrState | ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess,
+		{"port", ib.QPAttr{State: ib.StateInit, Port: 9}, ib.AttrState | ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess,
 			"Port", ib.ErrInvalid},
 		{"rights", ib.QPAttr{Access: ib.BindWindows}, ib.AttrAccess, "Access", ib.ErrInvalid},
 	} {
@@ -87,7 +87,7 @@ func TestRefusedModify(t *testing.T) {
 			if e := new(ib.AttrError); !errors.As(err, &e) || e.Attr != c.want || !errors.Is(err, c.err) {
 				t.Errorf("%v: want %s, %v", err, c.want, c.err)
 			}
-			if attr := try(q.Query())(r); attr.State != ib.Init {
+			if attr := try(q.Query())(r); attr.State != ib.StateInit {
 				t.Errorf("the refused call left %v", attr.State)
 			}
 			r.ready(q, 5) // the QP is still usable

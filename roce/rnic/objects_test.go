@@ -66,7 +66,7 @@ func TestLastReceive(t *testing.T) {
 	}
 	s := try(r.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}}))(r)
 	_, b := r.newPair(ib.RC, func(init *ib.QPInit) { init.SRQ = s })
-	r.must(b.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(b.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	if ev := try(r.NextEvent(r.ctx))(r); ev != (ib.Event{Type: ib.EventLastWQE, QP: b}) {
 		t.Errorf("event %+v, want the last receive of QP b", ev)
 	}
@@ -78,7 +78,7 @@ func TestOverrun(t *testing.T) {
 	cq := r.newCQ(1)
 	q := r.newQP(ib.RC, func(init *ib.QPInit) { init.SendCQ = cq })
 	r.ready(q, q.Num())
-	r.must(q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	for range 8 {
 		r.send(q, ib.SendWR{Opcode: ib.WRSend})
 	}
@@ -183,7 +183,7 @@ func TestUntakenEvents(t *testing.T) {
 	r := openRig(t)
 	a := r.newQP(ib.RC)
 	r.ready(a, a.Num())
-	r.must(a.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(a.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	for range 3 {
 		r.must(r.cq.Arm(false))
 		r.send(a, ib.SendWR{Opcode: ib.WRSend})
@@ -196,7 +196,7 @@ func TestUntakenEvents(t *testing.T) {
 	other := r.newCQ(16)
 	b := r.newQP(ib.RC, func(init *ib.QPInit) { init.SendCQ, init.RecvCQ = other, other })
 	r.ready(b, b.Num())
-	r.must(b.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(b.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	r.must(other.Arm(false))
 	r.send(b, ib.SendWR{Opcode: ib.WRSend})
 	if cq := try(r.ch.Wait(r.ctx))(r); cq != other {
@@ -208,14 +208,14 @@ func TestUntakenEvents(t *testing.T) {
 func TestDrain(t *testing.T) {
 	r := openRig(t)
 	a, _ := r.newPair(ib.RC)
-	r.must(a.Modify(ib.QPAttr{State: ib.SQD, SQDNotify: true}, ib.AttrState|ib.AttrSQDNotify))
+	r.must(a.Modify(ib.QPAttr{State: ib.StateSQD, SQDNotify: true}, ib.AttrState|ib.AttrSQDNotify))
 	if ev := try(r.NextEvent(r.ctx))(r); ev != (ib.Event{Type: ib.EventSQDrained, QP: a}) {
 		t.Errorf("event %+v, want the QP drained", ev)
 	}
-	if attr := try(a.Query())(r); attr.State != ib.SQD || attr.Draining {
+	if attr := try(a.Query())(r); attr.State != ib.StateSQD || attr.Draining {
 		t.Errorf("drained, yet %v, draining %v", attr.State, attr.Draining)
 	}
-	r.must(a.Modify(ib.QPAttr{State: ib.RTS}, ib.AttrState))
+	r.must(a.Modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState))
 }
 
 // TestResize checks that a CQ keeps its completions, and cannot become too small for them.
@@ -224,7 +224,7 @@ func TestResize(t *testing.T) {
 	cq := r.newCQ(4)
 	q := r.newQP(ib.RC, func(init *ib.QPInit) { init.SendCQ = cq })
 	r.ready(q, q.Num())
-	r.must(q.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(q.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	for i := range uint64(4) {
 		r.must(cq.Arm(false))
 		r.send(q, ib.SendWR{ID: i, Opcode: ib.WRSend})

@@ -181,8 +181,8 @@ func (q *queuePair) PostRecv(wrs []ib.RecvWR) (int, error) {
 	case q.srq || q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
 		return 0, ib.Refuse(q.op(verb), "QP", q.typ,
 			"a QP with a receive queue of its own; this one has none, or an SRQ", ib.ErrInvalid)
-	case q.lastState() == ib.Reset:
-		return 0, ib.Refuse(q.op(verb), "QP state", ib.Reset, "INIT and later", ib.ErrState)
+	case q.lastState() == ib.StateReset:
+		return 0, ib.Refuse(q.op(verb), "QP state", ib.StateReset, "INIT and later", ib.ErrState)
 	case q.cap.MaxRecvWR == 0:
 		return 0, fmt.Errorf("%s: created with MaxRecvWR 0: %w", q.op(verb), ib.ErrQueueFull)
 	}

@@ -85,7 +85,7 @@ func (q *queuePair) canSend(verb string) error {
 	if q.send.c == nil {
 		return fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
 	}
-	if s := q.lastState(); s == ib.Reset || s == ib.Init || s == ib.RTR { // IBTA 10.8.3.2
+	if s := q.lastState(); s == ib.StateReset || s == ib.StateInit || s == ib.StateRTR { // IBTA 10.8.3.2
 		return ib.Refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
 	}
 	if q.cap.MaxSendWR == 0 {

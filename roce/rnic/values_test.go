@@ -17,7 +17,7 @@ import (
 // form and back. The compiler checks in constants.go that the constants are equal.
 func TestAttributesRoundTrip(t *testing.T) {
 	attr := ib.QPAttr{
-		State: ib.SQD, CurState: ib.RTS, Port: 1, PKeyIndex: 2, Access: ib.QPAccessMask, QKey: 0x80000001,
+		State: ib.StateSQD, CurState: ib.StateRTS, Port: 1, PKeyIndex: 2, Access: ib.QPAccessMask, QKey: 0x80000001,
 		AH: ib.AHAttr{DGID: ib.GID{0: 0xFD, 15: 9}, SGIDIndex: 255, Port: 1, TrafficClass: 0xB8, HopLimit: 3,
 			FlowLabel: 0xFFFFF},
 		PathMTU: ib.MTU2048, DestQPN: 0xFFFFFE, RQPSN: ib.PSNMask, SQPSN: 1,

@@ -193,7 +193,7 @@ func TestRemoteErrors(t *testing.T) {
 			if wc := r.next(r.cq); wc.Status != ib.WCWRFlushErr {
 				t.Errorf("a request after the failure ended with %v", wc.Status)
 			}
-			if attr := try(a.Query())(r); attr.State != ib.Err {
+			if attr := try(a.Query())(r); attr.State != ib.StateErr {
 				t.Errorf("the QP is in %v", attr.State)
 			}
 		})
@@ -458,7 +458,7 @@ func TestExtendedPolling(t *testing.T) {
 			t.Errorf("completion %+v", wc)
 		}
 	}
-	r.must(a.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState))
+	r.must(a.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
 	r.send(a, ib.SendWR{ID: 3, Opcode: ib.WRSend}, ib.SendWR{ID: 4, Opcode: ib.WRSend})
 	for id := uint64(3); id <= 4; id++ {
 		if wc := r.next(cq); wc.ID != id || wc.Status != ib.WCWRFlushErr {

@@ -100,7 +100,7 @@ func (h *hand) Err() error {
 // end ends the connection, once.
 func (h *hand) end(reason error) {
 	h.reason.Store(&reason)
-	_ = h.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+	_ = h.qp.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 	close(h.done)
 }
 
@@ -127,7 +127,7 @@ func newHalf(t testing.TB, dev *roce.Device, o Options) *half {
 // bringUp takes the QP to RTS.
 func (h *half) bringUp(t testing.TB, peer *half) {
 	t.Helper()
-	if err := ib.ModifyTo(h.qp, ib.QPAttr{Port: 1, Access: ib.RemoteWrite}, ib.Init); err != nil {
+	if err := ib.ModifyTo(h.qp, ib.QPAttr{Port: 1, Access: ib.RemoteWrite}, ib.StateInit); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.ep.postReceives(h.qp); err != nil {
@@ -143,7 +143,7 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 	}
 	a := ib.QPAttr{AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
 		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: timeout, RetryCnt: 7, RNRRetry: 7}
-	if err := ib.ModifyTo(h.qp, a, ib.RTR, ib.RTS); err != nil {
+	if err := ib.ModifyTo(h.qp, a, ib.StateRTR, ib.StateRTS); err != nil {
 		t.Fatal(err)
 	}
 }

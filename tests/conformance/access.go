@@ -99,7 +99,7 @@ func rightsChangePassive(e *End) {
 	c.modify(ib.QPAttr{Access: ib.RemoteRead}, ib.AttrAccess)
 	e.sync("closed")
 	e.sync("failed")
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }
 
 func readIntoConst(e *End) {

@@ -38,7 +38,7 @@ func asyncCases() []Case {
 			e.noEvent(ib.EventQPFatal, c.qp)
 		}, Passive: func(e *End) {
 			c := e.connect(grants(0))
-			c.wantState(ib.Err)
+			c.wantState(ib.StateErr)
 		}},
 	)
 }

@@ -53,7 +53,7 @@ func atomicCases() []Case {
 				m := e.mem(64, ib.LocalWrite|ib.RemoteWrite|ib.FlushGlobal)
 				m.expose()
 				e.sync("failed")
-				c.wantState(ib.Err)
+				c.wantState(ib.StateErr)
 			}},
 		{Name: "flush/region-after-write", Needs: both(ib.CapFlushGlobal), Active: flushAfterWrite(ib.FlushRegion),
 			Passive: flushPassive},

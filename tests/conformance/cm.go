@@ -142,13 +142,13 @@ func cmParam(c *conn) ib.CMConnParam {
 // up takes the QP of c from INIT to RTS with the ID's attributes, which must be the same for RTR and RTS.
 func (id *cmID) up(c *conn) {
 	var before ib.QPAttr
-	for _, state := range []ib.QPState{ib.RTR, ib.RTS} {
+	for _, state := range []ib.QPState{ib.StateRTR, ib.StateRTS} {
 		attr, mask, err := id.InitQPAttr(state)
 		id.c.e.must(err, "attributes for %v", state)
 		attr.MinRNRTimer = 1
 		c.modify(attr, mask)
 		attr.State = 0
-		if state == ib.RTS && attr != before {
+		if state == ib.StateRTS && attr != before {
 			id.c.e.fatalf("attributes for RTR are %+v, for RTS %+v", before, attr)
 		}
 		before = attr

@@ -464,7 +464,7 @@ func cmWrongState(e *End) {
 		"Establish":    func(id *cmID) error { return id.Establish() },
 		"Reject":       func(id *cmID) error { return id.Reject(ib.CMReject{}) },
 		"Disconnect":   func(id *cmID) error { return id.Disconnect() },
-		"InitQPAttr":   func(id *cmID) error { _, _, err := id.InitQPAttr(ib.RTR); return err },
+		"InitQPAttr":   func(id *cmID) error { _, _, err := id.InitQPAttr(ib.StateRTR); return err },
 	} {
 		e.is(call(c.newID(ib.CMIDInit{})), fmt.Sprintf("%s on a new ID", name), ib.ErrState)
 	}

@@ -133,11 +133,11 @@ func (c *conn) to(state ib.QPState, mask ib.QPAttrMask) {
 	c.modify(a, mask)
 }
 
-func (c *conn) toInit() { c.to(ib.Init, ib.Required(c.s.init.Type, ib.Init)) }
-func (c *conn) rtr()    { c.to(ib.RTR, ib.Required(c.s.init.Type, ib.RTR)) }
-func (c *conn) rts()    { c.to(ib.RTS, ib.Required(c.s.init.Type, ib.RTS)) }
-func (c *conn) reset()  { c.to(ib.Reset, ib.AttrState) }
-func (c *conn) err()    { c.to(ib.Err, ib.AttrState) }
+func (c *conn) toInit() { c.to(ib.StateInit, ib.Required(c.s.init.Type, ib.StateInit)) }
+func (c *conn) rtr()    { c.to(ib.StateRTR, ib.Required(c.s.init.Type, ib.StateRTR)) }
+func (c *conn) rts()    { c.to(ib.StateRTS, ib.Required(c.s.init.Type, ib.StateRTS)) }
+func (c *conn) reset()  { c.to(ib.StateReset, ib.AttrState) }
+func (c *conn) err()    { c.to(ib.StateErr, ib.AttrState) }
 
 // state queries the QP's state.
 func (c *conn) state() ib.QPState { return c.query().State }
@@ -196,7 +196,7 @@ func (c *conn) do(wr ib.SendWR) ib.WC {
 func (c *conn) broken(wr ib.SendWR, status ib.WCStatus) {
 	c.post(wr)
 	c.sq.fails(wr.ID, status)
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }
 
 // wcOpcodes are the opcodes of completions of successful requests.

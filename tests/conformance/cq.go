@@ -223,7 +223,7 @@ func overrun(e *End) {
 func overrunQP(e *End) {
 	c, _ := e.overflow()
 	e.event(ib.EventQPFatal, c.qp)
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }
 
 // timestamps: the timestamps of completions are between two readings of the clock, in order.

@@ -61,7 +61,7 @@ func flushBoth(e *End) {
 	}
 	c.sq.empty()
 	c.rq.empty()
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	e.sync("flushed")
 }
 
@@ -93,7 +93,7 @@ func flushedReceives(e *End) {
 	for i := range 4 {
 		c.rq.fails(uint64(i), ib.WCWRFlushErr)
 	}
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	m.check()
 }
 
@@ -120,7 +120,7 @@ func resetSilent(e *End) {
 	c.reset()
 	c.sq.empty()
 	c.rq.empty()
-	c.wantState(ib.Reset)
+	c.wantState(ib.StateReset)
 	e.sync("reset")
 }
 

@@ -49,7 +49,7 @@ func localInvalidations() []Case {
 			m := e.mem(winMem, winAccess)
 			key := binder.bind(e.newMW(e.pd(), ib.MWType2), piece(m, rw))
 			c.broken(ib.SendWR{ID: 1, Opcode: ib.WRLocalInv, InvalidateKey: key}, ib.WCMWBindErr)
-			binder.wantState(ib.RTS)
+			binder.wantState(ib.StateRTS)
 			e.busy("MR", m.mr.Close, "window")
 		}},
 		{Name: "invalidate/local/window-that-is-free", Alone: func(e *End) {
@@ -96,7 +96,7 @@ func sendInvalidations() []Case {
 			m := e.mem(winMem, winAccess)
 			key := binder.bind(e.newMW(e.pd(), ib.MWType2), piece(m, rw))
 			badInvalidated(e, c, key)
-			binder.wantState(ib.RTS)
+			binder.wantState(ib.StateRTS)
 			e.busy("MR", m.mr.Close, "window")
 		}},
 		{Name: "invalidate/by-send/not-before-there-is-a-receive", Active: func(e *End) {
@@ -196,7 +196,7 @@ func invalidated(e *End, c *conn, r remote, n int) {
 	in.want(0, pattern(4, n))
 	in.check()
 	e.sync("failed")
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }
 
 // badInvalidate sends an invalidation that is not allowed. The receiver may answer or not (IBTA 9.9.3: class J faults
@@ -216,6 +216,6 @@ func badInvalidated(e *End, c *conn, key ib.Key) {
 	if wc := c.rq.next(); wc.ID != 1 || wc.Status == ib.WCSuccess {
 		e.fatalf("receive %d: %v, want receive 1 to fail", wc.ID, wc.Status)
 	}
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	e.sync("failed")
 }

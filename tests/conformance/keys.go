@@ -145,7 +145,7 @@ func keyCases() []Case {
 			m := e.mem(64, allAccess)
 			m.expose()
 			e.sync("failed")
-			c.wantState(ib.RTS)
+			c.wantState(ib.StateRTS)
 			m.check()
 		}},
 		Case{Name: "keys/in-turn", Active: keysInTurn, Passive: keysInTurnPassive},
@@ -184,7 +184,7 @@ func localCase(topic string, o op, m mistake) Case {
 			mem.expose()
 			e.sync("failed")
 			c.rq.empty()
-			c.wantState(ib.RTS)
+			c.wantState(ib.StateRTS)
 			mem.check()
 		},
 	}
@@ -209,7 +209,7 @@ func receiveCase(topic string, m mistake) Case {
 			e.tell("posted", true)
 			c.rq.fails(1, ib.WCLocProtErr)
 			e.sync("failed")
-			c.wantState(ib.Err)
+			c.wantState(ib.StateErr)
 			t.m.check()
 		},
 	}
@@ -268,7 +268,7 @@ func refusingPassive(e *End, o op, access ib.Access, make func() *target) {
 	if o.recv {
 		c.rq.fails(1, ib.WCWRFlushErr)
 	}
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	t.m.check()
 	spare.check()
 }
@@ -279,7 +279,7 @@ func zeroLength(e *End, o op) {
 	r := e.peerMem()
 	r.RKey, r.Addr = badKey(r.RKey), 12345
 	c.do(o.request(1, nil, r))
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 	e.sync("done")
 }
 
@@ -318,7 +318,7 @@ func longOverPassive(e *End) {
 	m := e.mem(3*int(e.mtu()), allAccess)
 	m.expose()
 	e.sync("failed")
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	m.check()
 }
 

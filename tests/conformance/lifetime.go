@@ -180,7 +180,7 @@ var closedObjects = []closedCase{
 	{"QP", func(e *End) (func() error, map[string]func() error) {
 		c := e.lonely()
 		return c.qp.Close, map[string]func() error{
-			"Modify":   func() error { return c.qp.Modify(ib.QPAttr{State: ib.Err}, ib.AttrState) },
+			"Modify":   func() error { return c.qp.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState) },
 			"Query":    func() error { return second(c.qp.Query()) },
 			"PostSend": func() error { return second(c.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend}})) },
 			"PostRecv": func() error { return second(c.qp.PostRecv([]ib.RecvWR{{}})) },

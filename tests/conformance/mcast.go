@@ -18,15 +18,15 @@ func mcastCases() []Case {
 		{Name: "multicast/detached-receives-no-more", Needs: needs, Active: mcastTwoSends, Passive: mcastDetached},
 		{Name: "multicast/groups-are-apart", Needs: needs, Active: mcastTwoSends, Passive: mcastOtherGroup},
 		{Name: "multicast/needs-a-multicast-address", Needs: needs, Alone: func(e *End) {
-			c := e.into(ib.RTS, service(ib.UD))
+			c := e.into(ib.StateRTS, service(ib.UD))
 			e.names(c.qp.AttachMulticast(e.s.me.GID), "attaching to a unicast address", "group", ib.ErrInvalid)
 		}},
 		{Name: "multicast/needs-ud", Needs: needs, Alone: func(e *End) {
-			c := e.into(ib.RTS)
+			c := e.into(ib.StateRTS)
 			e.is(c.qp.AttachMulticast(e.group(1)), "attaching an RC QP", ib.ErrInvalid, ib.ErrNotSupported)
 		}},
 		{Name: "multicast/detach-needs-attach", Needs: needs, Alone: func(e *End) {
-			c := e.into(ib.RTS, service(ib.UD))
+			c := e.into(ib.StateRTS, service(ib.UD))
 			e.is(c.qp.DetachMulticast(e.group(1)), "detaching what was not attached", ib.ErrInvalid)
 		}},
 	}
@@ -98,7 +98,7 @@ func mcastSend(e *End) {
 // mcastMembers attaches two queue pairs; both receive the datagram.
 func mcastMembers(e *End) {
 	d := e.member()
-	other := e.into(ib.RTS, service(ib.UD))
+	other := e.into(ib.StateRTS, service(ib.UD))
 	m := e.mem(128, ib.LocalWrite)
 	other.recv(1, m.all())
 	e.must(other.qp.AttachMulticast(e.group(1)), "attach another QP")

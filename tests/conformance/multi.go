@@ -231,10 +231,10 @@ func changeAtOnce(e *End) {
 				c.query()
 				continue
 			}
-			_ = c.qp.Modify(ib.QPAttr{State: ib.RTS, MinRNRTimer: uint8(i)}, ib.AttrState|ib.AttrMinRNRTimer)
+			_ = c.qp.Modify(ib.QPAttr{State: ib.StateRTS, MinRNRTimer: uint8(i)}, ib.AttrState|ib.AttrMinRNRTimer)
 		}
 	})
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 	c.err()
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }

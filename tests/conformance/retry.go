@@ -62,7 +62,7 @@ func noReceive(e *End) {
 	m := e.mem(64, allAccess)
 	m.expose()
 	e.sync("failed")
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 	c.rq.empty()
 }
 
@@ -146,5 +146,5 @@ func resetPassive(e *End) {
 	c.reset()
 	e.sync("gone")
 	e.sync("failed")
-	c.wantState(ib.Reset)
+	c.wantState(ib.StateReset)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func toSQD(c *conn) {
-	c.modify(ib.QPAttr{State: ib.SQD, SQDNotify: true}, ib.AttrState|ib.AttrSQDNotify)
+	c.modify(ib.QPAttr{State: ib.StateSQD, SQDNotify: true}, ib.AttrState|ib.AttrSQDNotify)
 }
 
 // drain takes a queue pair to SQD (IBTA 10.3.1.7): it finishes the message that is under way and raises an event;
@@ -19,7 +19,7 @@ func drain(e *End) {
 	c.post(ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: m.sgl(0, 1)})
 	e.linger(20 * time.Millisecond)
 	toSQD(c)
-	c.wantState(ib.SQD)
+	c.wantState(ib.StateSQD)
 	begun := c.query().Draining
 	c.post(ib.SendWR{ID: 2, Opcode: ib.WRSend, SGL: m.sgl(0, 2)})
 	if begun {
@@ -35,12 +35,12 @@ func drain(e *End) {
 	}
 	e.linger(5 * time.Millisecond)
 	c.sq.empty()
-	c.modify(ib.QPAttr{State: ib.RTS}, ib.AttrState)
+	c.modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState)
 	if !begun {
 		c.sq.done(1, ib.WCSend)
 	}
 	c.sq.done(2, ib.WCSend)
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 }
 
 func drainPassive(e *End) {
@@ -62,7 +62,7 @@ func drainedChange(e *End) {
 	if a := c.query(); a.Timeout != 17 || a.RetryCnt != 3 || a.RNRRetry != 2 {
 		e.fatalf("timeout %d, retries %d and %d after setting 17, 3 and 2 in SQD", a.Timeout, a.RetryCnt, a.RNRRetry)
 	}
-	c.modify(ib.QPAttr{State: ib.RTS}, ib.AttrState)
+	c.modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState)
 	opWrite.transfer(c, 3000)
 }
 

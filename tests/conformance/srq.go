@@ -267,7 +267,7 @@ func srqLast(e *End) {
 func srqOneEnds(e *End) {
 	s := e.newSharedQueue(e.pd())
 	a, b := e.connect(s.from), e.connect(s.from)
-	third := e.into(ib.RTS, s.from)
+	third := e.into(ib.StateRTS, s.from)
 	m := e.mem(64, ib.LocalWrite)
 	for i := range 6 {
 		s.recv(uint64(i), m.all())

@@ -11,18 +11,18 @@ func (e *End) into(state ib.QPState, change ...func(*setup)) *conn {
 	c := e.newConn(change...)
 	c.peer, c.ah = station{QPN: c.qp.Num(), PSN: c.s.psn}, e.toSelf()
 	switch state {
-	case ib.Reset:
+	case ib.StateReset:
 		c.reset()
-	case ib.Err:
+	case ib.StateErr:
 		c.err()
-	case ib.Init:
+	case ib.StateInit:
 	default:
 		c.rtr()
-		if state != ib.RTR {
+		if state != ib.StateRTR {
 			c.rts()
 		}
-		if state == ib.SQD {
-			c.to(ib.SQD, ib.AttrState)
+		if state == ib.StateSQD {
+			c.to(ib.StateSQD, ib.AttrState)
 		}
 	}
 	c.wantState(state)
@@ -30,7 +30,7 @@ func (e *End) into(state ib.QPState, change ...func(*setup)) *conn {
 }
 
 // liveStates are the states that a case can reach by itself.
-var liveStates = []ib.QPState{ib.Reset, ib.Init, ib.RTR, ib.RTS, ib.SQD, ib.Err}
+var liveStates = []ib.QPState{ib.StateReset, ib.StateInit, ib.StateRTR, ib.StateRTS, ib.StateSQD, ib.StateErr}
 
 func stateCases() []Case {
 	var list []Case
@@ -39,7 +39,7 @@ func stateCases() []Case {
 			Case{Name: fmt.Sprintf("states/post-send/%v", state), Alone: func(e *End) {
 				c := e.into(state)
 				_, err := c.qp.PostSend([]ib.SendWR{{ID: 1, Opcode: ib.WRWrite}})
-				if takes := state == ib.RTS || state == ib.SQD || state == ib.Err; takes {
+				if takes := state == ib.StateRTS || state == ib.StateSQD || state == ib.StateErr; takes {
 					e.must(err, "post send in %v", state)
 				} else {
 					e.names(err, fmt.Sprintf("post send in %v", state), "state", ib.ErrState)
@@ -48,7 +48,7 @@ func stateCases() []Case {
 			Case{Name: fmt.Sprintf("states/post-receive/%v", state), Alone: func(e *End) {
 				c := e.into(state)
 				_, err := c.qp.PostRecv([]ib.RecvWR{{ID: 1}})
-				if state != ib.Reset {
+				if state != ib.StateReset {
 					e.must(err, "post receive in %v", state)
 				} else {
 					e.names(err, "post receive in RESET", "state", ib.ErrState)
@@ -68,7 +68,7 @@ func stateCases() []Case {
 			}})
 		}
 	}
-	for _, state := range []ib.QPState{ib.Reset, ib.Init, ib.RTR} {
+	for _, state := range []ib.QPState{ib.StateReset, ib.StateInit, ib.StateRTR} {
 		list = append(list, Case{Name: fmt.Sprintf("states/attributes-required/%v", state+1),
 			Alone: func(e *End) { attributesRequired(e, state) }})
 	}
@@ -80,7 +80,7 @@ func stateCases() []Case {
 		Case{Name: "states/attributes-in-the-wrong-transition", Alone: wrongTransition},
 		Case{Name: "states/query-returns-what-modify-set", Alone: queryAfterModify},
 		Case{Name: "states/query-returns-the-current-state", Alone: func(e *End) {
-			if a := e.into(ib.RTS).query(); a.CurState != ib.RTS {
+			if a := e.into(ib.StateRTS).query(); a.CurState != ib.StateRTS {
 				e.fatalf("query says current state %v in RTS", a.CurState)
 			}
 		}},
@@ -91,18 +91,18 @@ func stateCases() []Case {
 
 // legal reports whether a transition is allowed (IBTA 10.3.1, figure 124).
 func legal(from, to ib.QPState) bool {
-	if to == ib.Reset || to == ib.Err {
+	if to == ib.StateReset || to == ib.StateErr {
 		return true
 	}
 	switch from {
-	case ib.Reset:
-		return to == ib.Init
-	case ib.Init:
-		return to == ib.Init || to == ib.RTR
-	case ib.RTR:
-		return to == ib.RTS
-	case ib.RTS, ib.SQD:
-		return to == ib.RTS || to == ib.SQD
+	case ib.StateReset:
+		return to == ib.StateInit
+	case ib.StateInit:
+		return to == ib.StateInit || to == ib.StateRTR
+	case ib.StateRTR:
+		return to == ib.StateRTS
+	case ib.StateRTS, ib.StateSQD:
+		return to == ib.StateRTS || to == ib.StateSQD
 	}
 	return false
 }
@@ -131,33 +131,33 @@ type badAttr struct {
 }
 
 var badAttrs = []badAttr{
-	{"port", ib.Reset, ib.AttrPort, func(e *End, a *ib.QPAttr) { a.Port = e.attr.Ports + 1 }},
-	{"pkey-index", ib.Reset, ib.AttrPKeyIndex, func(_ *End, a *ib.QPAttr) { a.PKeyIndex = 0xFFFF }},
-	{"access", ib.Reset, ib.AttrAccess, func(_ *End, a *ib.QPAttr) { a.Access = 1 << 19 }},
-	{"destination-gid", ib.Init, ib.AttrAV, func(_ *End, a *ib.QPAttr) { a.AH.DGID = ib.GID{} }},
-	{"sgid-index", ib.Init, ib.AttrAV, func(e *End, a *ib.QPAttr) { a.AH.SGIDIndex = e.port.GIDTableLen }},
-	{"negative-sgid-index", ib.Init, ib.AttrAV, func(_ *End, a *ib.QPAttr) { a.AH.SGIDIndex = -1 }},
-	{"path-mtu-of-no-size", ib.Init, ib.AttrPathMTU, func(_ *End, a *ib.QPAttr) { a.PathMTU = 1000 }},
-	{"path-mtu-of-0", ib.Init, ib.AttrPathMTU, func(_ *End, a *ib.QPAttr) { a.PathMTU = 0 }},
-	{"path-mtu-above-the-port's", ib.Init, ib.AttrPathMTU, func(e *End, a *ib.QPAttr) {
+	{"port", ib.StateReset, ib.AttrPort, func(e *End, a *ib.QPAttr) { a.Port = e.attr.Ports + 1 }},
+	{"pkey-index", ib.StateReset, ib.AttrPKeyIndex, func(_ *End, a *ib.QPAttr) { a.PKeyIndex = 0xFFFF }},
+	{"access", ib.StateReset, ib.AttrAccess, func(_ *End, a *ib.QPAttr) { a.Access = 1 << 19 }},
+	{"destination-gid", ib.StateInit, ib.AttrAV, func(_ *End, a *ib.QPAttr) { a.AH.DGID = ib.GID{} }},
+	{"sgid-index", ib.StateInit, ib.AttrAV, func(e *End, a *ib.QPAttr) { a.AH.SGIDIndex = e.port.GIDTableLen }},
+	{"negative-sgid-index", ib.StateInit, ib.AttrAV, func(_ *End, a *ib.QPAttr) { a.AH.SGIDIndex = -1 }},
+	{"path-mtu-of-no-size", ib.StateInit, ib.AttrPathMTU, func(_ *End, a *ib.QPAttr) { a.PathMTU = 1000 }},
+	{"path-mtu-of-0", ib.StateInit, ib.AttrPathMTU, func(_ *End, a *ib.QPAttr) { a.PathMTU = 0 }},
+	{"path-mtu-above-the-port's", ib.StateInit, ib.AttrPathMTU, func(e *End, a *ib.QPAttr) {
 		if e.port.ActiveMTU == ib.MTU4096 {
 			e.skipf("needs a port whose MTU is not the largest")
 		}
 		a.PathMTU = 2 * e.port.ActiveMTU
 	}},
-	{"destination-qpn", ib.Init, ib.AttrDestQPN, func(_ *End, a *ib.QPAttr) { a.DestQPN = 1 << 24 }},
-	{"receive-psn", ib.Init, ib.AttrRQPSN, func(_ *End, a *ib.QPAttr) { a.RQPSN = 1 << 24 }},
-	{"responder-resources", ib.Init, ib.AttrMaxDestRdAtomic,
+	{"destination-qpn", ib.StateInit, ib.AttrDestQPN, func(_ *End, a *ib.QPAttr) { a.DestQPN = 1 << 24 }},
+	{"receive-psn", ib.StateInit, ib.AttrRQPSN, func(_ *End, a *ib.QPAttr) { a.RQPSN = 1 << 24 }},
+	{"responder-resources", ib.StateInit, ib.AttrMaxDestRdAtomic,
 		func(e *End, a *ib.QPAttr) { a.MaxDestRdAtomic = e.attr.MaxQPRdAtomic + 1 }},
-	{"min-rnr-timer", ib.Init, ib.AttrMinRNRTimer, func(_ *End, a *ib.QPAttr) { a.MinRNRTimer = 32 }},
-	{"send-psn", ib.RTR, ib.AttrSQPSN, func(_ *End, a *ib.QPAttr) { a.SQPSN = 1 << 24 }},
-	{"initiator-depth", ib.RTR, ib.AttrMaxRdAtomic, func(e *End,
+	{"min-rnr-timer", ib.StateInit, ib.AttrMinRNRTimer, func(_ *End, a *ib.QPAttr) { a.MinRNRTimer = 32 }},
+	{"send-psn", ib.StateRTR, ib.AttrSQPSN, func(_ *End, a *ib.QPAttr) { a.SQPSN = 1 << 24 }},
+	{"initiator-depth", ib.StateRTR, ib.AttrMaxRdAtomic, func(e *End,
 		a *ib.QPAttr) {
 		a.MaxRdAtomic = e.attr.MaxQPInitRdAtom + 1
 	}},
-	{"timeout", ib.RTR, ib.AttrTimeout, func(_ *End, a *ib.QPAttr) { a.Timeout = 32 }},
-	{"retry-count", ib.RTR, ib.AttrRetryCnt, func(_ *End, a *ib.QPAttr) { a.RetryCnt = 8 }},
-	{"rnr-retry-count", ib.RTR, ib.AttrRNRRetry, func(_ *End, a *ib.QPAttr) { a.RNRRetry = 8 }},
+	{"timeout", ib.StateRTR, ib.AttrTimeout, func(_ *End, a *ib.QPAttr) { a.Timeout = 32 }},
+	{"retry-count", ib.StateRTR, ib.AttrRetryCnt, func(_ *End, a *ib.QPAttr) { a.RetryCnt = 8 }},
+	{"rnr-retry-count", ib.StateRTR, ib.AttrRNRRetry, func(_ *End, a *ib.QPAttr) { a.RNRRetry = 8 }},
 }
 
 // refusedAttr sets an invalid value: the error names the attribute, the queue pair keeps its state, and accepts a valid
@@ -176,10 +176,10 @@ func refusedAttr(e *End, b badAttr) {
 }
 
 func currentState(e *End) {
-	c := e.into(ib.RTS)
-	err := c.qp.Modify(ib.QPAttr{State: ib.RTS, CurState: ib.SQD}, ib.AttrState|ib.AttrCurState)
+	c := e.into(ib.StateRTS)
+	err := c.qp.Modify(ib.QPAttr{State: ib.StateRTS, CurState: ib.StateSQD}, ib.AttrState|ib.AttrCurState)
 	e.names(err, "modify with a wrong current state", "CurState", ib.ErrState, ib.ErrInvalid)
-	c.modify(ib.QPAttr{State: ib.RTS, CurState: ib.RTS}, ib.AttrState|ib.AttrCurState)
+	c.modify(ib.QPAttr{State: ib.StateRTS, CurState: ib.StateRTS}, ib.AttrState|ib.AttrCurState)
 }
 
 func wrongTransition(e *End) {
@@ -187,8 +187,9 @@ func wrongTransition(e *End) {
 		state ib.QPState
 		mask  ib.QPAttrMask
 	}{
-		{ib.Init, ib.AttrTimeout}, {ib.RTR, ib.AttrPathMTU}, {ib.RTS, ib.AttrDestQPN}, {ib.RTS, ib.AttrTimeout},
-		{ib.RTS, ib.AttrQKey},
+		{ib.StateInit, ib.AttrTimeout}, {ib.StateRTR, ib.AttrPathMTU}, {ib.StateRTS, ib.AttrDestQPN}, {ib.StateRTS,
+			ib.AttrTimeout},
+		{ib.StateRTS, ib.AttrQKey},
 	} {
 		c := e.into(x.state)
 		a := c.attrs()
@@ -200,13 +201,13 @@ func wrongTransition(e *End) {
 }
 
 func queryAfterModify(e *End) {
-	c := e.into(ib.RTS, func(s *setup) { s.minRNR, s.timeout, s.retry, s.rnrRetry, s.psn = 13, 15, 5, 3, 0xABCDE })
+	c := e.into(ib.StateRTS, func(s *setup) { s.minRNR, s.timeout, s.retry, s.rnrRetry, s.psn = 13, 15, 5, 3, 0xABCDE })
 	got, want := c.query(), c.attrs()
 	for _, f := range []struct {
 		name      string
 		got, want any
 	}{
-		{"State", got.State, ib.RTS},
+		{"State", got.State, ib.StateRTS},
 		{"Port", got.Port, want.Port}, {"PKeyIndex", got.PKeyIndex, 0}, {"Access", got.Access, want.Access},
 		{"AH.DGID", got.AH.DGID, want.AH.DGID}, {"AH.SGIDIndex", got.AH.SGIDIndex, want.AH.SGIDIndex},
 		{"PathMTU", got.PathMTU, want.PathMTU}, {"DestQPN", got.DestQPN, want.DestQPN},
@@ -236,8 +237,8 @@ func queryCaps(e *End) {
 
 // initAgain: the attributes of INIT may be changed in INIT.
 func initAgain(e *End) {
-	c := e.into(ib.Init)
-	c.modify(ib.QPAttr{State: ib.Init, Access: ib.RemoteRead}, ib.AttrState|ib.AttrAccess)
+	c := e.into(ib.StateInit)
+	c.modify(ib.QPAttr{State: ib.StateInit, Access: ib.RemoteRead}, ib.AttrState|ib.AttrAccess)
 	if a := c.query(); a.Access != ib.RemoteRead {
 		e.fatalf("access %#x after setting %#x", a.Access, ib.RemoteRead)
 	}

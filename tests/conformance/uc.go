@@ -40,7 +40,7 @@ func ucCases() []Case {
 		Case{Name: "uc/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UC),
 			Passive: sendQueueErrorPassive(ib.UC)},
 		Case{Name: "uc/no-reads-and-atomics", Alone: func(e *End) {
-			c := e.into(ib.RTS, unreliable)
+			c := e.into(ib.StateRTS, unreliable)
 			m := e.mem(8, ib.LocalWrite)
 			for _, o := range []op{opRead, opCAS, opFAA} {
 				_, err := c.qp.PostSend([]ib.SendWR{o.request(1, m.all(), m.remote())})
@@ -48,10 +48,11 @@ func ucCases() []Case {
 			}
 		}},
 		Case{Name: "uc/has-no-retries", Alone: func(e *End) {
-			c := e.into(ib.RTR, unreliable)
+			c := e.into(ib.StateRTR, unreliable)
 			a := c.attrs()
-			a.State = ib.RTS
-			e.names(c.qp.Modify(a, ib.Required(ib.RC, ib.RTS)), "modify UC to RTS with retries", "mask", ib.ErrInvalid)
+			a.State = ib.StateRTS
+			e.names(c.qp.Modify(a, ib.Required(ib.RC, ib.StateRTS)), "modify UC to RTS with retries", "mask",
+				ib.ErrInvalid)
 			c.rts()
 		}},
 	)
@@ -64,7 +65,7 @@ func ucLost(e *End) {
 	for i := range 3 {
 		c.do(ib.SendWR{ID: uint64(i), Opcode: ib.WRSend, SGL: m.all()})
 	}
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 	e.sync("failed")
 }
 
@@ -110,7 +111,7 @@ func ucNoReceivePassive(e *End) {
 	c.recv(1, in.all())
 	e.sync("receive posted")
 	c.rq.received(1, 77)
-	c.wantState(ib.RTS)
+	c.wantState(ib.StateRTS)
 	e.sync("received")
 }
 
@@ -120,7 +121,7 @@ func ucSilent(bad func(c *conn, r remote)) func(*End) {
 		c := e.connect(unreliable)
 		bad(c, e.peerMem())
 		c.do(ib.SendWR{ID: 2, Opcode: ib.WRSend, SGL: e.mem(77, 0).all()})
-		c.wantState(ib.RTS)
+		c.wantState(ib.StateRTS)
 		e.sync("received")
 	}
 }
@@ -132,7 +133,7 @@ func ucSilentPassive(access ib.Access) func(*End) {
 		c.recv(2, in.all())
 		m.expose()
 		c.rq.received(2, 77)
-		c.wantState(ib.RTS)
+		c.wantState(ib.StateRTS)
 		m.check()
 		e.sync("received")
 	}
@@ -153,11 +154,11 @@ func sendQueueError(t ib.QPType) func(*End) {
 		c.post(bad, good)
 		c.sq.fails(1, ib.WCLocProtErr)
 		c.sq.fails(2, ib.WCWRFlushErr)
-		c.wantState(ib.SQE)
+		c.wantState(ib.StateSQE)
 		e.tell("send to me", true)
 		c.rq.next() // the receive queue still works
-		c.wantState(ib.SQE)
-		c.modify(ib.QPAttr{State: ib.RTS}, ib.AttrState)
+		c.wantState(ib.StateSQE)
+		c.modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState)
 		c.do(good)
 	}
 }

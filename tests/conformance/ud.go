@@ -69,7 +69,7 @@ func udCases() []Case {
 		Case{Name: "ud/failure-stops-only-the-send-queue", Active: sendQueueError(ib.UD),
 			Passive: sendQueueErrorPassive(ib.UD)},
 		Case{Name: "ud/only-sends", Alone: func(e *End) {
-			c := e.into(ib.RTS, func(s *setup) { s.init.Type = ib.UD })
+			c := e.into(ib.StateRTS, func(s *setup) { s.init.Type = ib.UD })
 			m := e.mem(8, ib.LocalWrite)
 			for _, o := range []op{opWrite, opRead, opCAS} {
 				_, err := c.qp.PostSend([]ib.SendWR{o.request(1, m.all(), m.remote())})
@@ -77,8 +77,8 @@ func udCases() []Case {
 			}
 		}},
 		Case{Name: "ud/needs-a-qkey", Alone: func(e *End) {
-			c := e.into(ib.Reset, func(s *setup) { s.init.Type = ib.UD })
-			err := c.qp.Modify(ib.QPAttr{State: ib.Init, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort)
+			c := e.into(ib.StateReset, func(s *setup) { s.init.Type = ib.UD })
+			err := c.qp.Modify(ib.QPAttr{State: ib.StateInit, Port: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort)
 			e.names(err, "modify UD to INIT without a Q_Key", "mask", ib.ErrInvalid)
 		}},
 		Case{Name: "ud/qkey-changes", Active: udQKeyChanges, Passive: udQKeyChangesPassive},
@@ -149,7 +149,7 @@ func udSilentPassive(e *End, b udMistake) {
 	e.tell("ready", true)
 	d.rq.received(1, ib.GRHLen+5)
 	d.seen(m, 0, pattern(1, 5))
-	d.wantState(ib.RTS)
+	d.wantState(ib.StateRTS)
 	e.sync("moved")
 }
 
@@ -179,7 +179,7 @@ func udNoReceivePassive(e *End) {
 	if wc.Status != ib.WCSuccess || wc.ByteLen != ib.GRHLen+5 {
 		e.fatalf("receive %d: %v, %d bytes; want the datagram of 5", wc.ID, wc.Status, wc.ByteLen)
 	}
-	d.wantState(ib.RTS)
+	d.wantState(ib.StateRTS)
 	e.sync("moved")
 }
 
@@ -304,7 +304,7 @@ func udMany(e *End) {
 	var list []ib.QPN
 	var conns []*conn
 	for i := range udPeers {
-		c := e.into(ib.RTS, func(s *setup) { s.init.Type = ib.UD })
+		c := e.into(ib.StateRTS, func(s *setup) { s.init.Type = ib.UD })
 		c.recv(uint64(i), m.sgl(64*i, 64))
 		conns, list = append(conns, c), append(list, c.qp.Num())
 	}
@@ -382,7 +382,7 @@ func udQKeyChangesPassive(e *End) {
 	d := e.datagram()
 	m := e.mem(100, ib.LocalWrite)
 	d.recv(1, m.all())
-	d.modify(ib.QPAttr{State: ib.RTS, QKey: 0x2222}, ib.AttrState|ib.AttrQKey)
+	d.modify(ib.QPAttr{State: ib.StateRTS, QKey: 0x2222}, ib.AttrState|ib.AttrQKey)
 	if got := d.query().QKey; got != 0x2222 {
 		e.fatalf("the Q_Key is %#x after setting 0x2222", got)
 	}

@@ -55,7 +55,7 @@ func (c *conn) bindFails(w ib.MW, b ib.MWBind) {
 		return
 	}
 	c.sq.fails(77, ib.WCMWBindErr)
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 }
 
 // exposeKey tells the other half about bytes that a window opens.
@@ -87,7 +87,7 @@ func typedWindowCases(t ib.MWType) []Case {
 			key := c.bind(e.newMW(e.pd(), t), piece(m, access))
 			e.exposeKey(m.addr(at), key, n)
 			e.sync("failed")
-			c.wantState(ib.Err)
+			c.wantState(ib.StateErr)
 			m.check()
 		}
 	}
@@ -253,7 +253,7 @@ func windowClosed(e *End, t ib.MWType, key func(*conn, *region, ib.MW) ib.Key) {
 	m := e.mem(winMem, winAccess)
 	e.exposeKey(m.addr(winAt), key(c, m, e.newMW(e.pd(), t)), winLen)
 	e.sync("failed")
-	c.wantState(ib.Err)
+	c.wantState(ib.StateErr)
 	m.check()
 }
 

@@ -96,8 +96,8 @@ func windowType2Cases() []Case {
 			key := binder.bind(e.newMW(e.pd(), ib.MWType2), piece(m, rw))
 			e.exposeKey(m.addr(winAt), key, winLen)
 			e.sync("failed")
-			c.wantState(ib.Err)
-			binder.wantState(ib.RTS)
+			c.wantState(ib.StateErr)
+			binder.wantState(ib.StateRTS)
 			m.check()
 		}},
 		{Name: "window/type-2/not-bound-twice", Alone: func(e *End) {

@@ -62,7 +62,7 @@ func xrcCases() []Case {
 			Passive: func(e *End) {
 				c, _ := e.xrcPassive()
 				e.sync("failed")
-				c.wantState(ib.Err)
+				c.wantState(ib.StateErr)
 			}},
 		Case{Name: "xrc/srq-of-another-domain", Active: xrcRefused(func(c *conn) uint32 {
 			return hear[uint32](c.e, "stranger")
@@ -72,7 +72,7 @@ func xrcCases() []Case {
 			other.recv(1, nil)
 			e.tell("stranger", other.srq.Num())
 			e.sync("failed")
-			c.wantState(ib.Err)
+			c.wantState(ib.StateErr)
 			rq.empty()
 		}},
 		Case{Name: "xrc/memory-is-of-the-srq's-pd", Active: xrcWrite(ib.WCRemAccessErr), Passive: xrcPD(false)},
@@ -85,7 +85,7 @@ func xrcCases() []Case {
 		}},
 		Case{Name: "xrc/targets-take-no-requests", Alone: func(e *End) {
 			d := e.newXRCD()
-			c := e.into(ib.RTS, xrcTarget(d, nil))
+			c := e.into(ib.StateRTS, xrcTarget(d, nil))
 			_, err := c.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
 			e.is(err, "posting a request to an XRC target", ib.ErrInvalid, ib.ErrNotSupported, ib.ErrQueueFull,
 				ib.ErrState)

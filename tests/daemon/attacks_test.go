@@ -267,7 +267,7 @@ func (a *attacker) rings(rounds int) {
 // again takes a QP that has failed back to RTS.
 func (a *attacker) again(q *queues, of int) {
 	attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP, abi.Object{Handle: q.qps[of].Handle})
-	if ib.QPState(attr.State) != ib.RTS {
+	if ib.QPState(attr.State) != ib.StateRTS {
 		a.count("QPs failed")
 		q.bringUp(of)
 	}
@@ -308,7 +308,7 @@ func (a *attacker) torn(rounds int) {
 				must(q.wake())
 			}
 			if attr, _ := ask[abi.QPAttr](q.raw, abi.OpQueryQP,
-				abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.RTS {
+				abi.Object{Handle: q.qps[0].Handle}); ib.QPState(attr.State) != ib.StateRTS {
 				a.count("QPs failed")
 				break
 			}

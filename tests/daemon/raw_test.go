@@ -203,13 +203,14 @@ func (q *queues) bringUp(i int) {
 		to   ib.QPState
 		mask [3]ib.QPAttrMask // RC, UC, UD
 	}{
-		{ib.Reset, [3]ib.QPAttrMask{}},
-		{ib.Init, [3]ib.QPAttrMask{ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
+		{ib.StateReset, [3]ib.QPAttrMask{}},
+		{ib.StateInit, [3]ib.QPAttrMask{ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess,
 			ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey}},
-		{ib.RTR, [3]ib.QPAttrMask{ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic |
+		{ib.StateRTR, [3]ib.QPAttrMask{ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN |
+			ib.AttrMaxDestRdAtomic |
 			ib.AttrMinRNRTimer,
 			ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN, 0}},
-		{ib.RTS, [3]ib.QPAttrMask{ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
+		{ib.StateRTS, [3]ib.QPAttrMask{ib.AttrSQPSN | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry |
 			ib.AttrMaxRdAtomic, ib.AttrSQPSN, ib.AttrSQPSN}},
 	} {
 		a.State, a.Mask = uint32(s.to), uint32(s.mask[max(i-2, 0)]|ib.AttrState)

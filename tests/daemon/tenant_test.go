@@ -122,7 +122,7 @@ func connectQP(q ib.QP, gid ib.GID, qpn ib.QPN, when timing) error {
 	attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: qpn, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: when.timeout,
 		RetryCnt: when.retries, RNRRetry: 7, MinRNRTimer: 12, AH: ib.AHAttr{DGID: gid, Port: 1}, Port: 1,
 		Access: ib.RemoteWrite | ib.RemoteRead}
-	return ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS)
+	return ib.ModifyTo(q, attr, ib.StateInit, ib.StateRTR, ib.StateRTS)
 }
 
 // sge returns a range of the tenant's memory as a scatter-gather list.

@@ -166,7 +166,7 @@ func (e *end) connect(p *peer) error {
 func connectQP(qp ib.QP, gid ib.GID, peer ib.QPN, mtu ib.MTU) error {
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: gid}, PathMTU: mtu, DestQPN: peer,
 		MaxDestRdAtomic: maxReads, MinRNRTimer: 12, MaxRdAtomic: maxReads, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
-	return ib.ModifyTo(qp, attr, ib.Init, ib.RTR, ib.RTS)
+	return ib.ModifyTo(qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS)
 }
 
 // sge returns the SGE of the first n bytes of the end's memory.

@@ -98,7 +98,7 @@ func TestErrors(t *testing.T) {
 
 // TestAttributes checks that attributes are unchanged after conversion to messages and back.
 func TestAttributes(t *testing.T) {
-	attr := ib.QPAttr{State: ib.RTS, CurState: ib.SQD, Port: 1, PKeyIndex: 2, Access: ib.RemoteRead, QKey: 3,
+	attr := ib.QPAttr{State: ib.StateRTS, CurState: ib.StateSQD, Port: 1, PKeyIndex: 2, Access: ib.RemoteRead, QKey: 3,
 		AH: ib.AHAttr{DGID: ib.GID{1, 2, 15: 3}, SGIDIndex: 4, Port: 1, TrafficClass: 5, HopLimit: 6,
 			FlowLabel: 7},
 		PathMTU: ib.MTU2048, DestQPN: 8, RQPSN: 9, SQPSN: 10, MaxRdAtomic: 11, MaxDestRdAtomic: 12, MinRNRTimer: 13,

@@ -114,7 +114,7 @@ func connect(a, b *tenant) {
 		attr := ib.QPAttr{PathMTU: ib.MTU4096, DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 19,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 			AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
-		own.must(ib.ModifyTo(own.qp, attr, ib.Init, ib.RTR, ib.RTS))
+		own.must(ib.ModifyTo(own.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	}
 }
 

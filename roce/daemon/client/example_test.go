@@ -60,7 +60,7 @@ func Example() {
 func connect(qp ib.QP, peer ib.GID, num ib.QPN) {
 	a := ib.QPAttr{Port: 1, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: peer}, DestQPN: num, PathMTU: ib.MTU1024,
 		MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	check(ib.ModifyTo(qp, a, ib.Init, ib.RTR, ib.RTS))
+	check(ib.ModifyTo(qp, a, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 // daemon serves a device on loopback, and returns the socket and a function that ends it.

@@ -60,15 +60,15 @@ func TestCloseCounts(t *testing.T) {
 
 	const rounds = 3
 	for i := range rounds {
-		modify(t, c, qp.Handle, ib.Init, ib.AttrPort|ib.AttrPKeyIndex|ib.AttrQKey)
+		modify(t, c, qp.Handle, ib.StateInit, ib.AttrPort|ib.AttrPKeyIndex|ib.AttrQKey)
 		must(t, receives.Push(&ib.RecvWR{}))
 		receives.Publish()
-		modify(t, c, qp.Handle, ib.RTR, 0)
-		modify(t, c, qp.Handle, ib.RTS, ib.AttrSQPSN)
-		modify(t, c, qp.Handle, ib.SQD, ib.AttrSQDNotify)
+		modify(t, c, qp.Handle, ib.StateRTR, 0)
+		modify(t, c, qp.Handle, ib.StateRTS, ib.AttrSQPSN)
+		modify(t, c, qp.Handle, ib.StateSQD, ib.AttrSQDNotify)
 		ready.Arm(false)
-		modify(t, c, qp.Handle, ib.Err, 0) // flushes the receive
-		if i < rounds-1 {                  // the last events stay unread
+		modify(t, c, qp.Handle, ib.StateErr, 0) // flushes the receive
+		if i < rounds-1 {                       // the last events stay unread
 			if e := next[abi.Event](t, events); e.Object != qp.Handle || e.Type != uint32(ib.EventSQDrained) {
 				t.Fatalf("event %+v", e)
 			}
@@ -78,7 +78,7 @@ func TestCloseCounts(t *testing.T) {
 		}
 		var wcs [4]ib.WC
 		eventually(t, "the receive is flushed", func() bool { return ready.Poll(wcs[:]) == 1 })
-		modify(t, c, qp.Handle, ib.Reset, 0)
+		modify(t, c, qp.Handle, ib.StateReset, 0)
 	}
 	for _, want := range []struct {
 		object              abi.Handle

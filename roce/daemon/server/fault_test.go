@@ -73,7 +73,7 @@ func (c *pairClient) connect(q ib.QP, peer ib.QPN) {
 	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: peer, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 18, RetryCnt: 7,
 		RNRRetry:    7,
 		MinRNRTimer: 12, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1, Access: ib.RemoteWrite | ib.RemoteRead}
-	must(c.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
+	must(c.t, ib.ModifyTo(q, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 // write posts a WRITE of the first half of the memory to the second half. If mixed is set the
@@ -144,7 +144,7 @@ func TestMemoryFault(t *testing.T) {
 		"rings of QPs, when a request is posted": {rings(kindQP), write},
 		"rings of QPs, when they are closed":     {rings(kindQP), func(c *pairClient) { c.dev.Close() }},
 		"rings of QPs, when they go to ERR": {rings(kindQP), func(c *pairClient) {
-			_ = c.qps[0].Modify(ib.QPAttr{State: ib.Err}, ib.AttrState)
+			_ = c.qps[0].Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 		}},
 		"a CQ, when a request completes": {rings(kindCQ), write},
 		"doorbells":                      {func(c *session) [][]byte { return [][]byte{c.shared.buf} }, write},

@@ -86,7 +86,7 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 		MaxSendWR: sendWR, MaxRecvWR: 16, MaxSendSGE: sge, MaxRecvSGE: sge, MaxInline: inline}))
 	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: 5, MaxRdAtomic: 16, MaxDestRdAtomic: 16, Timeout: 14,
 		AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
-	for _, attr.State = range []ib.QPState{ib.Init, ib.RTR, ib.RTS} {
+	for _, attr.State = range []ib.QPState{ib.StateInit, ib.StateRTR, ib.StateRTS} {
 		body := abi.QPAttrOf(h, &attr, ib.Required(ib.RC, attr.State))
 		c.ask(abi.OpModifyQP, abi.Put(nil, &body))
 	}

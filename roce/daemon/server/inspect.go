@@ -99,7 +99,7 @@ func (s *Server) QPs() []QPInfo {
 		}
 		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(),
 			RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
-		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.RTR {
+		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.StateRTR {
 			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)
 		}
 		list = append(list, i)

@@ -73,7 +73,7 @@ func newStuckClient(t *testing.T, socket string, request func(*stuckClient) ib.S
 	must(t, err)
 	attr := ib.QPAttr{PathMTU: ib.MTU1024, DestQPN: c.qp.Num(), AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}, Port: 1,
 		Access: ib.RemoteWrite}
-	must(t, ib.ModifyTo(c.qp, attr, ib.Init, ib.RTR, ib.RTS))
+	must(t, ib.ModifyTo(c.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	_, err = c.qp.PostSend([]ib.SendWR{request(c)})
 	must(t, err)
 	must(t, c.fault.Wait())
@@ -137,7 +137,7 @@ func TestMemoryInUse(t *testing.T) {
 // what the QP has received. Here the write blocks, so the request fails when the session is dropped.
 func TestWrittenByQP(t *testing.T) {
 	for what, end := range map[string]func(q ib.QP) error{
-		"reset": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState) },
+		"reset": func(q ib.QP) error { return q.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState) },
 		"close": ib.QP.Close,
 	} {
 		t.Run(what, func(t *testing.T) {

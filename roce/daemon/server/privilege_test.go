@@ -49,7 +49,7 @@ func TestPrivilegedQKey(t *testing.T) {
 				if c.typ == ib.UD {
 					mask |= ib.AttrPort
 				}
-				attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: c.qkey}
+				attr := ib.QPAttr{State: ib.StateInit, Port: 1, QKey: c.qkey}
 				allowed(t, q.Modify(attr, mask), c.ok, "QKey", "less than 0x80000000 for user")
 				if c.ok && !may {
 					attr.QKey = 0x80000001

@@ -134,7 +134,7 @@ func newNeighbour(t testing.TB, dev *client.Device) *neighbour {
 		*q, err = pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: n.cq, RecvCQ: n.cq,
 			Cap: ib.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		must(t, err)
-		must(t, ib.ModifyTo(*q, ib.QPAttr{Port: 1, QKey: 5}, ib.Init, ib.RTR, ib.RTS))
+		must(t, ib.ModifyTo(*q, ib.QPAttr{Port: 1, QKey: 5}, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	}
 	gids, err := dev.GIDs(1)
 	must(t, err)
@@ -349,7 +349,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpCreateCQ, 1, abi.Put(nil, &abi.CreateCQ{Entries: 8, Channel: 3})),
 		request(abi.OpCreateQP, 1, abi.Put(nil, &abi.CreateQP{PD: 1, SendCQ: 4, RecvCQ: 4, Type: uint32(ib.RC),
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32})),
-		modify(ib.Init), modify(ib.RTR), modify(ib.RTS),
+		modify(ib.StateInit), modify(ib.StateRTR), modify(ib.StateRTS),
 		request(abi.OpCreateSRQ, 1, abi.Put(nil, &abi.CreateSRQ{PD: 1, MaxWR: 4, MaxSGE: 2})),
 		request(abi.OpShareMemory, 1, nil), request(abi.OpShareMemory, 1, nil),
 		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, File: 7, Access: 7, Addr: 64,

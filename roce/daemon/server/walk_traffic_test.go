@@ -211,7 +211,7 @@ func (q *walkQP) up() {
 		AH:      ib.AHAttr{DGID: c.gids[q.peer.owner.side]},
 		PathMTU: c.mtu, DestQPN: q.peer.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 14, Timeout: timeout,
 		RetryCnt: 4, RNRRetry: 6}
-	must(c.t, ib.ModifyTo(q, attr, ib.Init, ib.RTR, ib.RTS))
+	must(c.t, ib.ModifyTo(q, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 // modify ends the work of a QP: its requests are flushed, or disappear.
@@ -219,13 +219,13 @@ func (c *walkClient) modify() {
 	if len(c.qps) == 0 {
 		return
 	}
-	q, state := c.qps[c.n(len(c.qps))], ib.Err
+	q, state := c.qps[c.n(len(c.qps))], ib.StateErr
 	c.poll()
 	if c.one(2) {
-		state = ib.Reset
+		state = ib.StateReset
 	}
 	must(c.t, q.Modify(ib.QPAttr{State: state}, ib.AttrState))
-	if state == ib.Reset {
+	if state == ib.StateReset {
 		q.abandon()
 	}
 }

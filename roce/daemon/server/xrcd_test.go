@@ -125,18 +125,18 @@ func TestOpenQP(t *testing.T) {
 	modify := func(c *bareSession, h abi.Handle, state ib.QPState) {
 		attr := ib.QPAttr{State: state, Port: 1}
 		c.ask(abi.OpModifyQP, abi.Put(nil, new(abi.QPAttrOf(h, &attr, ib.AttrState|
-			map[ib.QPState]ib.QPAttrMask{ib.Init: ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess}[state]))))
+			map[ib.QPState]ib.QPAttrMask{ib.StateInit: ib.AttrPort | ib.AttrPKeyIndex | ib.AttrAccess}[state]))))
 	}
 	stateOf := func(c *bareSession, h abi.Handle) ib.QPState {
 		a, err := abi.Get[abi.QPAttr](c.ask(abi.OpQueryQP, abi.Put(nil, &abi.Object{Handle: h})))
 		must(t, err)
 		return ib.QPState(a.State)
 	}
-	modify(b, first, ib.Init)
-	if got := stateOf(a, made.Handle); got != ib.Init {
+	modify(b, first, ib.StateInit)
+	if got := stateOf(a, made.Handle); got != ib.StateInit {
 		t.Errorf("the QP is in %v", got)
 	}
-	modify(a, made.Handle, ib.Err) // raises EventLastWQE
+	modify(a, made.Handle, ib.StateErr) // raises EventLastWQE
 	for _, h := range []struct {
 		c *bareSession
 		h abi.Handle
@@ -147,7 +147,7 @@ func TestOpenQP(t *testing.T) {
 	}
 	must(t, b.close(second))
 	a.leave()
-	if got := stateOf(b, first); got != ib.Err {
+	if got := stateOf(b, first); got != ib.StateErr {
 		t.Errorf("after the end of the session that has made it the QP is in %v", got)
 	}
 	q := b.objects[first].value.(*roce.QP)
@@ -215,9 +215,9 @@ func initiator(t *testing.T, maker *bareSession, target *abi.Ring) (ib.PD, ib.QP
 	must(t, err)
 	attr := ib.QPAttr{Port: 1, PathMTU: ib.MTU1024, DestQPN: ib.QPN(target.Num), MaxRdAtomic: 1, Timeout: 14,
 		RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, Access: ib.RemoteWrite, AH: ib.AHAttr{DGID: gids[0].GID, Port: 1}}
-	must(t, ib.ModifyTo(ini, attr, ib.Init, ib.RTR, ib.RTS))
+	must(t, ib.ModifyTo(ini, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 	attr.DestQPN, attr.MaxDestRdAtomic = ini.Num(), 1
-	for _, attr.State = range []ib.QPState{ib.Init, ib.RTR} {
+	for _, attr.State = range []ib.QPState{ib.StateInit, ib.StateRTR} {
 		maker.ask(abi.OpModifyQP, abi.Put(nil, new(abi.QPAttrOf(target.Handle, &attr,
 			ib.Required(ib.XRCTGT, attr.State)))))
 	}

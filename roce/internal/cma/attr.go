@@ -11,7 +11,7 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 	defer id.port.mu.Unlock()
 	attr.State, mask = to, ib.AttrState
 	ud := id.init.Type == ib.UD
-	if to == ib.Init {
+	if to == ib.StateInit {
 		attr.Port = 1
 		mask |= ib.AttrPKeyIndex | ib.AttrPort
 		if ud {
@@ -21,11 +21,11 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 		attr.Access = id.rights()
 		return attr, mask | ib.AttrAccess, nil
 	}
-	if to != ib.RTR && to != ib.RTS {
+	if to != ib.StateRTR && to != ib.StateRTS {
 		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
 	}
 	if ud {
-		if to == ib.RTS {
+		if to == ib.StateRTS {
 			mask |= ib.AttrSQPSN
 		}
 		return attr, mask, nil
@@ -45,12 +45,12 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 // Attributes of connected QPs, and the additional ones of RC.
 var (
 	connectedMask = map[ib.QPState]ib.QPAttrMask{
-		ib.RTR: ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN,
-		ib.RTS: ib.AttrSQPSN,
+		ib.StateRTR: ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN,
+		ib.StateRTS: ib.AttrSQPSN,
 	}
 	reliableMask = map[ib.QPState]ib.QPAttrMask{
-		ib.RTR: ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
-		ib.RTS: ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry,
+		ib.StateRTR: ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer,
+		ib.StateRTS: ib.AttrMaxRdAtomic | ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry,
 	}
 )
 

@@ -53,7 +53,7 @@ func (s *Shard) deliver() {
 // show copies q's state to the posting side. A receive that was posted while the QP went to ERR
 // may have missed the flush, so show rings the doorbell, which flushes it.
 func (s *Shard) show(q *QP, state ib.QPState) {
-	if q.front.SetState(state) != state && state == ib.Err {
+	if q.front.SetState(state) != state && state == ib.StateErr {
 		s.ring(q)
 	}
 }

@@ -80,7 +80,7 @@ func (s *Shard) resetSafely(q *QP) {
 		}
 	}()
 	s.tx.lastACK(q)
-	toReset := ib.QPAttr{State: ib.Reset}
+	toReset := ib.QPAttr{State: ib.StateReset}
 	if err := q.core.Modify(s.now, &toReset, ib.AttrState); err != nil {
 		panic(fmt.Sprintf("engine: QP %#x cannot be reset: %v", uint32(q.num), err)) // RESET is legal from every state
 	}

@@ -164,7 +164,7 @@ func isClosed(c <-chan struct{}) bool {
 func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (gone <-chan struct{}, open bool, err error) {
 	gone = slowmem.NoTurn
 	s := q.shard
-	ends := mask&ib.AttrState != 0 && (attr.State == ib.Err || attr.State == ib.Reset)
+	ends := mask&ib.AttrState != 0 && (attr.State == ib.StateErr || attr.State == ib.StateReset)
 	if ends {
 		s.holdSleep()
 		defer s.releaseSleep()
@@ -184,7 +184,7 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (gone <
 	if mask&ib.AttrAV != 0 {
 		s.setPath(q, path)
 	}
-	if q.core.State() == ib.Reset {
+	if q.core.State() == ib.StateReset {
 		s.setFlow(q, nil)
 		q.peerPort = 0
 		gone = q.forget()
@@ -302,7 +302,7 @@ func (s *Shard) judge(q *QP, e *qp.Effects) {
 		s.giveUpRuns(q.flow.dst)
 	}
 	q.flow.account.SetProbes(!t.On())
-	if e.State == ib.Err {
+	if e.State == ib.StateErr {
 		q.offload.Forget(t)
 	}
 }

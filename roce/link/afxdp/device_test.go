@@ -73,7 +73,7 @@ func (e *end) connect(t testing.TB, peer *end, gid int) {
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask,
 		AH:      ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
 		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
-	must(t, ib.ModifyTo(e.qp, attr, ib.Init, ib.RTR, ib.RTS))
+	must(t, ib.ModifyTo(e.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
 func must(t testing.TB, err error) {
@@ -162,7 +162,7 @@ func TestPingPong(t *testing.T) {
 // renew takes e's queue pair back to the start.
 func renew(t *testing.T, e *end) {
 	t.Helper()
-	must(t, e.qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState))
+	must(t, e.qp.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState))
 }
 
 // message sends a message from a to b.

@@ -96,11 +96,11 @@ func newPair(t *testing.T, dev ib.Device) *pair {
 		*q, err = pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: p.cq, RecvCQ: p.cq,
 			Cap: ib.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		must(err)
-		attr := ib.QPAttr{State: ib.Init, Port: 1, QKey: 5}
+		attr := ib.QPAttr{State: ib.StateInit, Port: 1, QKey: 5}
 		must((*q).Modify(attr, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrQKey))
-		attr.State = ib.RTR
+		attr.State = ib.StateRTR
 		must((*q).Modify(attr, ib.AttrState))
-		attr.State = ib.RTS
+		attr.State = ib.StateRTS
 		must((*q).Modify(attr, ib.AttrState|ib.AttrSQPSN))
 	}
 	gids, err := dev.GIDs(1)

@@ -189,7 +189,7 @@ func (p *pair) connect() error {
 			SQPSN: e.localPSN, MaxRdAtomic: slots, Timeout: timeoutCode, RetryCnt: retries, RNRRetry: 7,
 		}
 		e.local.last = e.localPSN.Add(-1)
-		if err := ib.ModifyTo(e.local.qp, attr, ib.Init, ib.RTR, ib.RTS); err != nil {
+		if err := ib.ModifyTo(e.local.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,8 @@ func (o *node) equip() (err error) {
 		Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err != nil {
 		return err
 	}
-	if err = ib.ModifyTo(o.qp, ib.QPAttr{Port: 1, QKey: groupQKey}, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err = ib.ModifyTo(o.qp, ib.QPAttr{Port: 1, QKey: groupQKey}, ib.StateInit, ib.StateRTR,
+		ib.StateRTS); err != nil {
 		return err
 	}
 	_, err = o.qp.PostRecv([]ib.RecvWR{{SGL: o.sge(128)}})

@@ -67,7 +67,7 @@ func (s *session) joinConn(ctx context.Context, qp ib.QP) (conn *rdmacm.Conn, er
 	}
 	config.PathMTU = o.MTU
 	err = s.cm.untilListening(ctx, func() error {
-		if err := qp.Modify(ib.QPAttr{State: ib.Reset}, ib.AttrState); err != nil { // it is in ERR after a failure
+		if err := qp.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState); err != nil { // it is in ERR after a failure
 			return err
 		}
 		conn, err = s.cm.cm.Dial(ctx, s.cm.server(), config)
@@ -155,7 +155,7 @@ func (s *session) resolve(ctx context.Context, i int) (err error) {
 
 // readyDatagrams takes UD queue pair i from INIT to RTS.
 func (e *endpoint) readyDatagrams(i int) error {
-	return ib.ModifyTo(e.qps[i], ib.QPAttr{SQPSN: e.local[i].psn}, ib.RTR, ib.RTS)
+	return ib.ModifyTo(e.qps[i], ib.QPAttr{SQPSN: e.local[i].psn}, ib.StateRTR, ib.StateRTS)
 }
 
 // introduce sends the datagram from which the C tools' servers learn the client's QPN, and which they wait for. Servers

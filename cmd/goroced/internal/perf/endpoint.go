@@ -114,7 +114,7 @@ func (e *endpoint) openQPs() error {
 			continue
 		}
 		attr := ib.QPAttr{Port: 1, QKey: e.qkey, Access: e.t.access & ib.QPAccessMask}
-		if err := ib.ModifyTo(qp, attr, ib.Init); err != nil {
+		if err := ib.ModifyTo(qp, attr, ib.StateInit); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (e *endpoint) connect(sgid int) error {
 			SQPSN:       local.psn, MaxRdAtomic: min(remote.outstanding, e.maxOutstanding()),
 			Timeout: uint8(e.o.AckTimeout), RetryCnt: uint8(e.o.RetryCount), RNRRetry: 7,
 		}
-		if err := ib.ModifyTo(qp, attr, ib.RTR, ib.RTS); err != nil {
+		if err := ib.ModifyTo(qp, attr, ib.StateRTR, ib.StateRTS); err != nil {
 			return err
 		}
 		if !e.o.datagrams() {

@@ -96,7 +96,7 @@ func (e *endpoint) openQPs() error {
 		}
 		e.Own(qp)
 		e.qps = append(e.qps, qp)
-		if err := ib.ModifyTo(qp, ib.QPAttr{Port: e.o.IBPort, QKey: qkey}, ib.Init); err != nil {
+		if err := ib.ModifyTo(qp, ib.QPAttr{Port: e.o.IBPort, QKey: qkey}, ib.StateInit); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (e *endpoint) connectQP(i int, local, remote *address, sgid int) error {
 		AH:    ib.AHAttr{DGID: remote.gid, SGIDIndex: sgid, Port: e.o.IBPort, HopLimit: 1},
 		SQPSN: local.psn, MaxRdAtomic: 1, Timeout: uint8(e.o.AckTimeout), RetryCnt: uint8(e.o.RetryCount), RNRRetry: 7,
 	}
-	if err := ib.ModifyTo(e.qps[i], attr, ib.RTR, ib.RTS); err != nil {
+	if err := ib.ModifyTo(e.qps[i], attr, ib.StateRTR, ib.StateRTS); err != nil {
 		return err
 	}
 	wr := ib.SendWR{ID: sendID, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: e.sgl(e.mem.send, e.o.Size)}

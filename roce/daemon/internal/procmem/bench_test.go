@@ -55,7 +55,7 @@ func (e *end) connect(b *testing.B, peer *end, mtu ib.MTU) {
 		PathMTU: mtu,
 		DestQPN: peer.qp.Num(), MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 12, Timeout: 17, RetryCnt: 7,
 		RNRRetry: 7}
-	if err := ib.ModifyTo(e.qp, a, ib.Init, ib.RTR, ib.RTS); err != nil {
+	if err := ib.ModifyTo(e.qp, a, ib.StateInit, ib.StateRTR, ib.StateRTS); err != nil {
 		b.Fatal(err)
 	}
 }

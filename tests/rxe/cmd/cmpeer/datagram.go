@@ -123,10 +123,10 @@ func (l *lane) openUD() (err error) {
 		attr ib.QPAttr
 		mask ib.QPAttrMask
 	}{
-		{ib.QPAttr{State: ib.Init, Port: 1, QKey: rdmacm.DefaultQKey},
+		{ib.QPAttr{State: ib.StateInit, Port: 1, QKey: rdmacm.DefaultQKey},
 			ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrQKey},
-		{ib.QPAttr{State: ib.RTR}, ib.AttrState},
-		{ib.QPAttr{State: ib.RTS}, ib.AttrState | ib.AttrSQPSN},
+		{ib.QPAttr{State: ib.StateRTR}, ib.AttrState},
+		{ib.QPAttr{State: ib.StateRTS}, ib.AttrState | ib.AttrSQPSN},
 	} {
 		if err := l.qp.Modify(step.attr, step.mask); err != nil {
 			return err
