@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"github.com/goroce/goroce/ib/internal/seal"
 )
 
 // AHAttr is an address vector: where packets go and how (IBTA 11.2.2.1).
@@ -21,6 +23,7 @@ type AHNum uint32
 
 // AH is an address handle: a destination of datagrams.
 type AH interface {
+	seal.Sealed
 	Num() AHNum // for SendWR.AH
 	Query() (AHAttr, error)
 	// Modify changes where requests go. It may or may not apply to requests posted before.
@@ -38,7 +41,7 @@ const GRHLen = 40
 // hop limit is the default, because what is left of the received datagram's hop limit may not suffice for the way back.
 func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
-		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
+		return AHAttr{}, refuse("address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
 			"the completion of a UD receive and the 40 bytes at the start of its memory", ErrInvalid)
 	}
 	a := AHAttr{Port: 1}
@@ -53,7 +56,7 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 		a.TrafficClass, a.FlowLabel = uint8(word>>20), word&0xFFFFF
 		a.DGID, local = GID(grh[8:24]), GID(grh[24:40])
 	default:
-		return AHAttr{}, Refuse("address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
+		return AHAttr{}, refuse("address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
 			"an IPv6 header, or an IPv4 header in the last 20 bytes", ErrInvalid)
 	}
 	// Answer from the address that the datagram was sent to; if that is a multicast group, from the first address of
@@ -64,7 +67,7 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 			return a, nil
 		}
 	}
-	return AHAttr{}, Refuse("address a reply", "destination GID", local.Addr(), "an address of the local GID table",
+	return AHAttr{}, refuse("address a reply", "destination GID", local.Addr(), "an address of the local GID table",
 		ErrInvalid)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/goroce/goroce/ib/internal/seal"
 )
 
 // CMDevice is a Device with a connection manager (CapCM): it connects queue pairs by IP
@@ -43,6 +45,7 @@ type CMDevice interface {
 // CM is an event channel of a connection manager, with the IDs made on it. All methods of a CM and its IDs may be
 // called from several goroutines at once; only NextEvent blocks.
 type CM interface {
+	seal.Sealed
 	// CreateID creates an ID (rdma_create_id), which the caller must close. ErrLimit if the owner has too many.
 	CreateID(CMIDInit) (CMID, error)
 	// NextEvent waits for the next event of the channel's IDs (rdma_get_cm_event). The caller owns the event's slices.
@@ -68,6 +71,7 @@ type CMIDInit struct {
 // A method that is called in the wrong state fails with ErrState. Addresses have no zone, and IPv4 addresses are not in
 // IPv6-mapped form.
 type CMID interface {
+	seal.Sealed
 	// Bind gives the ID a local address. Port 0 chooses a free one, 32768 to 60999. The unspecified IPv4 address stands
 	// for all IPv4 addresses, the unspecified IPv6 address for all addresses unless CMOptionAFOnly is set. A loopback
 	// address stands for the device's first address of the family, unless the device has that loopback address.
@@ -117,9 +121,9 @@ type CMID interface {
 	// LeaveMulticast leaves the group, and drops the group's unread events.
 	LeaveMulticast(group netip.Addr) error
 
-	// InitQPAttr returns the attributes for Modify that take the QP to a state (rdma_init_qp_attr): StateInit at any time,
-	// StateRTR and StateRTS after CMConnectRequest or CMConnectResponse. Fields that the QP's type does not have are set,
-	// but not in the mask.
+	// InitQPAttr returns the attributes for Modify that take the QP to a state (rdma_init_qp_attr): StateInit at any
+	// time, StateRTR and StateRTS after CMConnectRequest or CMConnectResponse. Fields that the QP's type does not have
+	// are set, but not in the mask.
 	InitQPAttr(QPState) (QPAttr, QPAttrMask, error)
 	// SetOption sets an option.
 	SetOption(CMOption, int) error

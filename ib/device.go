@@ -1,6 +1,10 @@
 package ib
 
-import "context"
+import (
+	"context"
+
+	"github.com/goroce/goroce/ib/internal/seal"
+)
 
 // Device is an open RDMA device: a software device, a device of the daemon, or a real NIC.
 //
@@ -8,6 +12,7 @@ import "context"
 // fails with ErrBusy while other objects use the object; only Close of the Device closes everything that the Device
 // holds. A method that a device does not support fails with ErrNotSupported; Attr().Caps tells it beforehand.
 type Device interface {
+	seal.Sealed
 	Attr() DeviceAttr
 	// QueryPort returns the current attributes of a port. EventPortActive and EventPortErr report changes of its state;
 	// no event reports a change of its active MTU.
@@ -41,6 +46,7 @@ type Allocator interface {
 
 // PD is a protection domain: a QP reaches only memory that is registered in its own domain (IBTA 10.2.3).
 type PD interface {
+	seal.Sealed
 	// RegMR registers memory. Registering the same bytes twice is legal.
 	RegMR(MRInit) (MR, error)
 	AllocMW(MWType) (MW, error)
@@ -64,6 +70,7 @@ type CQInit struct {
 // CQ is a completion queue. When a completion finds the CQ full, EventCQErr is raised and the CQ cannot be used any
 // more: make it large enough for all requests that can be outstanding.
 type CQ interface {
+	seal.Sealed
 	// Poll moves up to len(wcs) completions out of the queue and returns their number; 0 means that the queue is empty.
 	// It does not block.
 	Poll(wcs []WC) (int, error)
@@ -85,6 +92,7 @@ type CQ interface {
 
 // Channel is a completion channel: it delivers the events of armed CQs.
 type Channel interface {
+	seal.Sealed
 	// Wait waits for an event and returns its CQ: one that was armed and has got a completion since.
 	Wait(ctx context.Context) (CQ, error)
 	Close() error
@@ -103,6 +111,7 @@ type QPInit struct {
 
 // QP is a queue pair.
 type QP interface {
+	seal.Sealed
 	Num() QPN
 	Type() QPType
 	// Modify moves the QP through its states. A refused attribute is reported

@@ -34,8 +34,8 @@ type AttrError struct {
 	Err     error  // ErrInvalid, ErrState, ErrLimit ...
 }
 
-// Refuse returns the AttrError for an attribute that the verb op refuses; err is the sentinel to wrap.
-func Refuse(op, attr string, value any, allowed string, err error) *AttrError {
+// refuse returns the AttrError for an attribute that the verb op refuses; err is the sentinel to wrap.
+func refuse(op, attr string, value any, allowed string, err error) *AttrError {
 	return &AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
 }
 

@@ -40,9 +40,6 @@ type GIDEntry struct {
 	NetIf string // network interface that has the address; empty if none has
 }
 
-// MTUs lists the path MTUs, for errors.
-const MTUs = "256, 512, 1024, 2048, 4096"
-
 // MTU is a path MTU in bytes of payload: 256, 512, 1024, 2048 or 4096.
 type MTU int
 

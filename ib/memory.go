@@ -1,5 +1,7 @@
 package ib
 
+import "github.com/goroce/goroce/ib/internal/seal"
+
 // MRInit says what memory to register.
 type MRInit struct {
 	// Buf is the memory. The caller keeps it alive and unmoved until Close.
@@ -13,6 +15,7 @@ type MRInit struct {
 
 // MR is a registered memory region.
 type MR interface {
+	seal.Sealed
 	Addr() uint64 // address of the first byte, for SGE.Addr and SendWR.RemoteAddr
 	Len() int
 	LKey() Key
@@ -67,6 +70,7 @@ type MWBind struct {
 // MW is a memory window: access rights for peers on a part of a region, which cost less to grant and revoke than a
 // registration.
 type MW interface {
+	seal.Sealed
 	Type() MWType
 	// RKey returns the current R_Key. For type 2 its upper 24 bits identify the window, and each bind chooses the lower
 	// 8: see NextKey.

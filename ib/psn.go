@@ -43,6 +43,3 @@ const DefaultPKey uint16 = 0xFFFF
 // Instant is a point in time, in nanoseconds since an origin that the owner of the clock has chosen. The protocol core
 // does not read a clock: its callers pass the time.
 type Instant int64
-
-// Never is later than all other Instants: the value of a deadline that is not set.
-const Never Instant = 1<<63 - 1

@@ -43,15 +43,3 @@ func commonPrefix(a, b GID) int {
 	}
 	return 8 * len(a)
 }
-
-// ListGIDs returns the addresses of a GID table as text.
-func ListGIDs(gids []GIDEntry) string {
-	s := ""
-	for i, e := range gids {
-		if i > 0 {
-			s += ", "
-		}
-		s += e.GID.Addr().String()
-	}
-	return s
-}

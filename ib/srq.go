@@ -1,5 +1,7 @@
 package ib
 
+import "github.com/goroce/goroce/ib/internal/seal"
+
 // SRQType is a kind of shared receive queue. Values are those of ibv_srq_type.
 type SRQType uint8
 
@@ -41,6 +43,7 @@ const (
 
 // SRQ is a shared receive queue.
 type SRQ interface {
+	seal.Sealed
 	// Num returns the number by which peers name an XRC SRQ in their requests (SendWR.RemoteSRQ); 0 for a basic SRQ.
 	Num() uint32
 	Modify(attr SRQAttr, mask SRQAttrMask) error
@@ -52,5 +55,6 @@ type SRQ interface {
 
 // XRCD is an XRC domain: requests to an XRC target QP may name only SRQs of the QP's own domain.
 type XRCD interface {
+	seal.Sealed
 	Close() error
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // PD is a protection domain of a Table: only users of the same domain reach a region or window (IBTA 10.2.3).
@@ -94,7 +95,7 @@ func (pd *PD) Release(kind User) {
 func (t *Table) holds(pd *PD) error {
 	switch {
 	case pd == nil:
-		return ib.Refuse("use protection domain", "PD", nil, "one from NewPD", ib.ErrInvalid)
+		return driver.Refuse("use protection domain", "PD", nil, "one from NewPD", ib.ErrInvalid)
 	case pd.table != t:
 		return fmt.Errorf("protection domain %d: %w", pd.num, ib.ErrForeign)
 	case pd.freed:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Reregister changes what mask names of a region: its memory and address, its protection domain, or its access rights;
@@ -28,7 +29,7 @@ func (t *Table) reregister(r *Region, mask ib.ReregMask, pd *PD, m Memory, iova 
 	sameKey bool) (*Region, error) {
 	const op, known = "re-register memory", ib.ReregTranslation | ib.ReregPD | ib.ReregAccess
 	if mask == 0 || mask&^known != 0 {
-		return nil, ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
+		return nil, driver.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
 			"one or more of ReregTranslation (1), ReregPD (2) and ReregAccess (4)", ib.ErrInvalid)
 	}
 	if mask&ib.ReregTranslation == 0 {

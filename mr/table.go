@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Limits of a table and its regions.
@@ -104,26 +105,27 @@ func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Reg
 	_, persists := m.(Persister)
 	switch {
 	case access&^knownAccess != 0:
-		return nil, ib.Refuse(op, "Access", rights, fmt.Sprintf("bits of %#x", uint32(knownAccess)), ib.ErrInvalid)
+		return nil, driver.Refuse(op, "Access", rights, fmt.Sprintf("bits of %#x", uint32(knownAccess)), ib.ErrInvalid)
 	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
-		return nil, ib.Refuse(op, "Access", rights, "RemoteWrite and RemoteAtomic only together with LocalWrite",
+		return nil, driver.Refuse(op, "Access", rights, "RemoteWrite and RemoteAtomic only together with LocalWrite",
 			ib.ErrInvalid)
 	case access&ib.FlushPersistent != 0 && !persists:
-		return nil, ib.Refuse(op, "Access", rights,
+		return nil, driver.Refuse(op, "Access", rights,
 			"FlushPersistent only for memory that can survive a loss of power (Persister); others have FlushGlobal",
 			ib.ErrNotSupported)
 	case r.length > MaxLen:
-		return nil, ib.Refuse(op, "length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)), ib.ErrInvalid)
+		return nil, driver.Refuse(op, "length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)), ib.ErrInvalid)
 	case r.direct != nil && uint64(len(r.direct)) != r.length:
-		return nil, ib.Refuse(op, "length", r.length, fmt.Sprintf("the %d bytes of its Direct memory", len(r.direct)),
+		return nil, driver.Refuse(op, "length", r.length, fmt.Sprintf("the %d bytes of its Direct memory",
+			len(r.direct)),
 			ib.ErrInvalid)
 	case access&ib.ZeroBased != 0 && iova != 0:
-		return nil, ib.Refuse(op, "IOVA", addr, "0 with ZeroBased", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "IOVA", addr, "0 with ZeroBased", ib.ErrInvalid)
 	case r.length > 0 && iova > math.MaxUint64-(r.length-1):
-		return nil, ib.Refuse(op, "IOVA", addr,
+		return nil, driver.Refuse(op, "IOVA", addr,
 			fmt.Sprintf("addresses whose last byte, %d further on, is still below 2^64", r.length-1), ib.ErrInvalid)
 	case access&ib.RemoteAtomic != 0 && iova%8 != r.wordPhase():
-		return nil, ib.Refuse(op, "IOVA", addr,
+		return nil, driver.Refuse(op, "IOVA", addr,
 			fmt.Sprintf("with RemoteAtomic: addresses that leave %d when divided by 8, as that of the memory does",
 				r.wordPhase()), ib.ErrInvalid)
 	}
@@ -212,7 +214,7 @@ func (t *Table) removable(op string, r *Region) error {
 	case r.pd.table != t:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrForeign)
 	case r.window != nil:
-		return ib.Refuse(op, "region", fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
+		return driver.Refuse(op, "region", fmt.Sprintf("%#x, a memory window's", uint32(r.key)),
 			"what Register returned; FreeWindow ends a window", ib.ErrInvalid)
 	case r.state.Load()&regionDead != 0:
 		return fmt.Errorf("%s: key %#x: %w", op, uint32(r.key), ib.ErrClosed)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Window is a memory window: a key that can be bound to a part of a region, with access rights of its own for peers,
@@ -37,7 +38,7 @@ func (w *Window) PD() *PD { return w.pd }
 func (t *Table) AllocWindow(pd *PD, typ ib.MWType) (*Window, error) {
 	const op = "allocate memory window"
 	if typ != ib.MWType1 && typ != ib.MWType2 {
-		return nil, ib.Refuse(op, "Type", uint8(typ), "MWType1 (1) or MWType2 (2)", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "Type", uint8(typ), "MWType1 (1) or MWType2 (2)", ib.ErrInvalid)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 )
 
@@ -46,7 +47,7 @@ func CheckAH(op string, a *ib.AHAttr, l *Limits) error {
 	for i := range ahChecks {
 		c := &ahChecks[i]
 		if !c.ok(a, l) {
-			return ib.Refuse(op, "AH", c.value(a), c.allowed(l), ib.ErrInvalid)
+			return driver.Refuse(op, "AH", c.value(a), c.allowed(l), ib.ErrInvalid)
 		}
 	}
 	return nil

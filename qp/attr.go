@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Limits are the device's bounds on QP attributes. The owner changes them when
@@ -204,7 +205,7 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	}
 	op := fmt.Sprintf("modify QP %#x %v to %v", uint32(q.cfg.Num), from, to)
 	refuse := func(attr string, value any, allowed string, why error) (ib.QPState, error) {
-		return from, ib.Refuse(op, attr, value, allowed, why)
+		return from, driver.Refuse(op, attr, value, allowed, why)
 	}
 
 	if to >= ib.NumQPStates {

@@ -39,7 +39,7 @@ type Effects struct {
 	// it tells how much work the call was.
 	Taken int
 
-	// Deadline is when HandleTimeout is to be called, and NextPackets after it; ib.Never
+	// Deadline is when HandleTimeout is to be called, and NextPackets after it; driver.Never
 	// if only an input can change anything. Calling them too early does no harm.
 	Deadline ib.Instant
 

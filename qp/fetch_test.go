@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/mr/mrtest"
 	"github.com/goroce/goroce/tests/require"
@@ -76,7 +77,7 @@ func (p *slowPair) step() bool {
 	}
 	if !busy {
 		at := min(p.sides[0].q.Deadline(), p.sides[1].q.Deadline())
-		if at == ib.Never {
+		if at == driver.Never {
 			return false
 		}
 		p.now = max(p.now, at)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp/ring"
 )
 
@@ -91,5 +92,5 @@ func (f *Front) noReceiveQueue() error {
 }
 
 func (f *Front) refuse(op, attr string, value any, allowed string, err error) error {
-	return ib.Refuse(fmt.Sprintf("%s on QP %#x", op, uint32(f.Num)), attr, value, allowed, err)
+	return driver.Refuse(fmt.Sprintf("%s on QP %#x", op, uint32(f.Num)), attr, value, allowed, err)
 }

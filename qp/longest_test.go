@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -124,7 +125,7 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 			continue
 		}
 		now = min(x.a.q.Deadline(), x.b.q.Deadline())
-		if silences++; now == ib.Never || packets > most || silences > 100 {
+		if silences++; now == driver.Never || packets > most || silences > 100 {
 			x.t.Fatalf("after %d packets nothing moves: requester una %d nxt %d, %d in flight by the flow's account, "+
 				"responder expects %d",
 				packets, x.a.q.req.win.una, x.a.q.req.win.nxt, x.a.flow.packets, x.b.q.resp.epsn)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -78,7 +79,7 @@ func (q *arrivals) deliver(now ib.Instant) {
 // next is when the next packet arrives.
 func (q arrivals) next() ib.Instant {
 	if len(q) == 0 {
-		return ib.Never
+		return driver.Never
 	}
 	return q[0].at
 }
@@ -157,7 +158,7 @@ func (x *devices) step() {
 	for _, p := range x.pairs {
 		next = min(next, p.a.q.Deadline(), p.b.q.Deadline())
 	}
-	if next == ib.Never {
+	if next == driver.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
 	}
 	x.now = max(x.now, next)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -107,7 +108,7 @@ func (x *path) step() bool {
 	if len(x.queue) > 0 {
 		next = min(next, x.queue[0].at)
 	}
-	if next == ib.Never {
+	if next == driver.Never {
 		return false
 	}
 	x.now = max(x.now, next)
@@ -212,7 +213,7 @@ func TestProbe(t *testing.T) {
 				t.Errorf("%d packets, %d bytes in flight at the end", packets, held)
 			}
 			x.run(2) // runs until no arrival or deadline is left
-			if d := x.a.q.Deadline(); d != ib.Never {
+			if d := x.a.q.Deadline(); d != driver.Never {
 				t.Errorf("a deadline at %d ns, with nothing in flight", d)
 			}
 		})
@@ -414,7 +415,7 @@ func TestProbeAfterReset(t *testing.T) {
 	x.lose = func(*host, *wire.Packet) bool { return true }
 	x.post(ib.WRWrite, 8)
 	x.run(1)
-	if d := x.a.q.Deadline(); d != ib.Never {
+	if d := x.a.q.Deadline(); d != driver.Never {
 		t.Fatalf("probes do not end: the next is due at %d ns", d)
 	}
 	x.a.must(x.a.modify(ib.StateReset, ib.QPAttr{}, 0))

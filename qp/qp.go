@@ -288,7 +288,7 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 }
 
 // Deadline returns when HandleTimeout, and NextPackets after it, must be called;
-// ib.Never if only an input can change anything.
+// driver.Never if only an input can change anything.
 func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 
 // NextPackets fills out with packets to send now and returns how many elements it

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -195,7 +196,7 @@ func (x *rxeRun) step() {
 		x.send(x.now, x.rxe.handle, tx.Packet)
 	}
 	next := min(x.us.q.Deadline(), x.arrivals.next())
-	if next == ib.Never {
+	if next == driver.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
 	}
 	x.now = max(x.now, next)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/wire"
 )
@@ -201,7 +202,7 @@ func TestReadAgainWhileAnswering(t *testing.T) {
 func TestTimerTable(t *testing.T) {
 	var tt timerTable
 	tt.clearAll()
-	if tt.earliest() != ib.Never {
+	if tt.earliest() != driver.Never {
 		t.Fatal("a clear table has a deadline")
 	}
 	for k := range numTimers {

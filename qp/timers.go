@@ -1,6 +1,9 @@
 package qp
 
-import "github.com/goroce/goroce/ib"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+)
 
 // timer names one of a QP's deadlines.
 type timer int
@@ -14,16 +17,16 @@ const (
 	numTimers
 )
 
-// timerTable is a table of deadlines; unset ones are ib.Never.
+// timerTable is a table of deadlines; unset ones are driver.Never.
 type timerTable [numTimers]ib.Instant
 
 func (t *timerTable) set(k timer, at ib.Instant) { t[k] = at }
-func (t *timerTable) clear(k timer)              { t[k] = ib.Never }
-func (t *timerTable) isSet(k timer) bool         { return t[k] != ib.Never }
+func (t *timerTable) clear(k timer)              { t[k] = driver.Never }
+func (t *timerTable) isSet(k timer) bool         { return t[k] != driver.Never }
 
 func (t *timerTable) clearAll() {
 	for k := range t {
-		t[k] = ib.Never
+		t[k] = driver.Never
 	}
 }
 
@@ -32,7 +35,7 @@ func (t *timerTable) expired(k timer, now ib.Instant) bool {
 	if now < t[k] {
 		return false
 	}
-	t[k] = ib.Never
+	t[k] = driver.Never
 	return true
 }
 

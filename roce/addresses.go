@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 )
@@ -166,13 +167,14 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 	}
 	row := &t[i]
 	if !row.held {
-		return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i, row.gid.Addr()),
+		return driver.Refuse(op, "AH", fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i,
+			row.gid.Addr()),
 			"a row of the GID table with an address (goroced devinfo -v lists them)", ib.ErrInvalid)
 	}
 	if row.gid.Is4() == ah.DGID.Is4() {
 		return nil
 	}
-	return ib.Refuse(op, "AH", "DGID "+ah.DGID.Addr().String(),
+	return driver.Refuse(op, "AH", "DGID "+ah.DGID.Addr().String(),
 		fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()),
 		ib.ErrInvalid)
 }

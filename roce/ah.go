@@ -4,12 +4,15 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 )
 
 // AH is an address handle of the software device.
 type AH struct {
+	driver.Implementation
+
 	pd   *PD
 	num  ib.AHNum
 	attr ib.AHAttr // attr and dead are guarded by Device.mu

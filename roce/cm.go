@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/internal/cma"
 )
@@ -54,7 +55,7 @@ func (h cmHost) CheckQP(op string, tenant any, num ib.QPN, typ ib.QPType) error 
 	if ok && includes(q.(*QP).pd.tenant, t) && connects(typ, q.(*QP).typ) {
 		return nil
 	}
-	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),
+	return driver.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),
 		fmt.Sprintf("an open QP of yours of type %v", typ), ib.ErrInvalid)
 }
 

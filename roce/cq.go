@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
@@ -19,6 +20,8 @@ const emptyPolls = 4
 
 // CQ is a completion queue of the software device.
 type CQ struct {
+	driver.Implementation
+
 	dev     *Device
 	home    *engine.Shard // the shard of the QPs whose send CQ it is
 	core    *qp.CQ        // the device's end
@@ -54,7 +57,7 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 		return nil, err
 	}
 	if init.CompVector < 0 || init.CompVector >= d.Shards() {
-		return nil, ib.Refuse("create CQ", "CompVector", init.CompVector,
+		return nil, driver.Refuse("create CQ", "CompVector", init.CompVector,
 			fmt.Sprintf("0 to %d (DeviceAttr.CompVectors)", d.Shards()-1), ib.ErrInvalid)
 	}
 	if d.cqs == maxCQs {
@@ -91,7 +94,7 @@ func checkCQE(op string, n int) error {
 	if n >= 1 && n <= maxCQE {
 		return nil
 	}
-	return ib.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
+	return driver.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
 }
 
 // newCQRing makes a completion ring. It returns the device's end, and the memory
@@ -105,7 +108,7 @@ func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
 }
 
 func limitError(op, what string, limit int) error {
-	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
+	return driver.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
 }
 
 // Poll takes completions out of the queue.
@@ -185,7 +188,7 @@ func (c *CQ) Resize(entries int) error {
 	fits := false
 	c.home.Locked(func() { fits = c.core.Resize(device) })
 	if !fits {
-		return ib.Refuse("resize CQ", "Entries", entries,
+		return driver.Refuse("resize CQ", "Entries", entries,
 			"at least the completions that are in the queue; poll them first", ib.ErrInvalid)
 	}
 	if c.tenant == nil {
@@ -216,6 +219,8 @@ func (c *CQ) Close() error {
 
 // Channel is a completion channel of the software device.
 type Channel struct {
+	driver.Implementation
+
 	dev   *Device
 	users atomic.Int32 // CQs
 

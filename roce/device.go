@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/cma"
@@ -19,6 +20,8 @@ import (
 // Device is the software RDMA device, on one link or several. It implements
 // ib.Device.
 type Device struct {
+	driver.Implementation
+
 	opts   Options
 	caps   link.Caps
 	guid   uint64
@@ -79,7 +82,7 @@ func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	opts = opts.withDefaults()
 	if len(links) == 0 {
-		return nil, ib.Refuse("open device", "links", 0, "1 at least", ib.ErrInvalid)
+		return nil, driver.Refuse("open device", "links", 0, "1 at least", ib.ErrInvalid)
 	}
 	caps := links[0].Caps()
 	if len(caps.Local) == 0 {
@@ -90,7 +93,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		mtu = min(mtu, opts.ActiveMTU)
 	}
 	if !mtu.Valid() {
-		return nil, ib.Refuse("open device on "+caps.NetIf, "MTU", caps.MTU,
+		return nil, driver.Refuse("open device on "+caps.NetIf, "MTU", caps.MTU,
 			"at least 336 bytes, for a path MTU of 256", ib.ErrInvalid)
 	}
 	rng := newRand(opts.Seed, streamNumbers)
@@ -199,7 +202,7 @@ func (d *Device) PKey(port, index int) (uint16, error) {
 		return 0, err
 	}
 	if index != 0 {
-		return 0, ib.Refuse("query P_Key", "index", index, "0, the default partition", ib.ErrInvalid)
+		return 0, driver.Refuse("query P_Key", "index", index, "0, the default partition", ib.ErrInvalid)
 	}
 	return ib.DefaultPKey, nil
 }
@@ -237,7 +240,7 @@ func checkPort(op string, port int) error {
 	if port == 1 {
 		return nil
 	}
-	return ib.Refuse(op, "port", port, "1, the only port", ib.ErrInvalid)
+	return driver.Refuse(op, "port", port, "1, the only port", ib.ErrInvalid)
 }
 
 // Link describes the device's link, the first one if there are several, with its current

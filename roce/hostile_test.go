@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
@@ -254,7 +255,7 @@ func FuzzDevice(f *testing.F) {
 			frame[2], frame[3] = 0xFF, 0xFF
 			frame[5], frame[6], frame[7] = byte(num>>16), byte(num>>8), byte(num)
 			v.hit(frame)
-			if at := v.dev.Deadline(); at != ib.Never && len(input)%3 == 0 {
+			if at := v.dev.Deadline(); at != driver.Never && len(input)%3 == 0 {
 				v.now = max(v.now, at)
 				v.step()
 			}

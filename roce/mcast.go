@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/engine"
 )
@@ -48,7 +49,7 @@ func (q *QP) DetachMulticast(group ib.GID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(d.groups[group], q) {
-		return ib.Refuse(op, "group", group.Addr(), "a group that the QP is attached to", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group.Addr(), "a group that the QP is attached to", ib.ErrInvalid)
 	}
 	return d.detach(q, group)
 }
@@ -58,10 +59,10 @@ func (q *QP) checkGroup(op string, group ib.GID) error {
 		return err
 	}
 	if !qp.Datagram(q.typ) {
-		return ib.Refuse(op, "Type", q.typ, "UD", ib.ErrInvalid)
+		return driver.Refuse(op, "Type", q.typ, "UD", ib.ErrInvalid)
 	}
 	if !group.Addr().IsMulticast() {
-		return ib.Refuse(op, "group", group.Addr(), "a multicast IP address in GID form", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group.Addr(), "a multicast IP address in GID form", ib.ErrInvalid)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/trace"
@@ -397,10 +398,10 @@ func (w *world) play(a, b *modelSide) {
 			continue
 		}
 		next := min(w.a.dev.Deadline(), w.b.dev.Deadline())
-		if next == ib.Never && a.idle() && b.idle() && a.poll() == 0 && b.poll() == 0 {
+		if next == driver.Never && a.idle() && b.idle() && a.poll() == 0 && b.poll() == 0 {
 			break
 		}
-		if next != ib.Never {
+		if next != driver.Never {
 			w.now = max(w.now, next)
 		}
 	}

@@ -6,11 +6,14 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 )
 
 // MW is a memory window of the software device.
 type MW struct {
+	driver.Implementation
+
 	pd   *PD
 	core *mr.Window
 
@@ -52,7 +55,7 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		return err
 	}
 	if w.core.Type() != ib.MWType1 {
-		return ib.Refuse(op, "window", w.core.Type(),
+		return driver.Refuse(op, "window", w.core.Type(),
 			"type 1; post a BindMW request for windows of type 2", ib.ErrInvalid)
 	}
 	w.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // object is implemented by the objects that verbs take as arguments.
@@ -32,7 +33,7 @@ func (x *XRCD) isDead() bool    { return x.dead.Load() }
 func owned[T object](d *Device, op, attr string, arg any) (T, error) {
 	var none T
 	fail := func(allowed string, err error) (T, error) {
-		return none, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
+		return none, driver.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
 	}
 	o, ok := arg.(T)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr/mrtest"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
@@ -182,7 +183,7 @@ func (w *world) settle() {
 // none.
 func (w *world) advance() bool {
 	next := min(w.a.dev.Deadline(), w.b.dev.Deadline())
-	if next == ib.Never {
+	if next == driver.Never {
 		return false
 	}
 	w.now = max(w.now, next)

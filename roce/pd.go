@@ -7,12 +7,15 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // PD is a protection domain of the software device.
 type PD struct {
+	driver.Implementation
+
 	dev    *Device
 	core   *mr.PD
 	tenant Tenant  // nil for this process
@@ -64,6 +67,8 @@ func (p *PD) Close() error {
 
 // MR is a memory region of the software device.
 type MR struct {
+	driver.Implementation
+
 	dev *Device
 
 	mu   sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
@@ -16,6 +17,8 @@ import (
 
 // QP is a queue pair of the software device. It has the application's end of the rings.
 type QP struct {
+	driver.Implementation
+
 	pd             *PD
 	home           *engine.Shard
 	part           *engine.QP // the engine's part
@@ -69,7 +72,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 // checkQP checks the arguments of CreateQP.
 func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	bad := func(attr string, value any, allowed string, err error) (*QP, error) {
-		return nil, ib.Refuse("create QP", attr, value, allowed, err)
+		return nil, driver.Refuse("create QP", attr, value, allowed, err)
 	}
 	if !qp.Known(init.Type) || init.Type == ib.GSI {
 		return bad("Type", init.Type, "RC, UC, UD, XRCINI, XRCTGT; QP 1 is the connection manager's (OpenCM)",
@@ -135,7 +138,7 @@ func (q *QP) attach(init *ib.QPInit) (err error) {
 		return err
 	}
 	if q.srq.typ != ib.SRQBasic {
-		return ib.Refuse(op, "SRQ", q.srq.typ, "a basic SRQ; XRC requests name theirs by number", ib.ErrInvalid)
+		return driver.Refuse(op, "SRQ", q.srq.typ, "a basic SRQ; XRC requests name theirs by number", ib.ErrInvalid)
 	}
 	q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
@@ -16,6 +17,8 @@ import (
 
 // SRQ is a shared receive queue of the software device.
 type SRQ struct {
+	driver.Implementation
+
 	pd   *PD
 	typ  ib.SRQType
 	xrcd *XRCD // xrcd and cq are for XRC only
@@ -74,7 +77,7 @@ func newRecvRing(t Tenant, entries, maxSGE int) (device *ring.Recv, buf []byte, 
 func (p *PD) checkSRQ(op string, init *ib.SRQInit) (*SRQ, error) {
 	q := &SRQ{pd: p, typ: init.Type}
 	bad := func(attr string, value any, allowed string) error {
-		return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
+		return driver.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 	}
 	switch {
 	case init.Type > ib.SRQXRC:
@@ -138,7 +141,7 @@ func (q *SRQ) Query() (ib.SRQAttr, error) {
 func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	const op = "modify SRQ"
 	bad := func(attr string, value any, allowed string) error {
-		return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
+		return driver.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 	}
 	if mask == 0 || mask&^(ib.SRQMaxWR|ib.SRQLimit) != 0 {
 		return bad("attribute mask", uint8(mask), "SRQMaxWR, SRQLimit or both")
@@ -179,7 +182,7 @@ func (q *SRQ) resize(size int) error {
 	fits := false
 	q.pd.dev.shard(0).Locked(func() { fits = q.core.Resize(device) })
 	if !fits {
-		return ib.Refuse("resize SRQ", "MaxWR", size,
+		return driver.Refuse("resize SRQ", "MaxWR", size,
 			"at least the number of posted receives; try again when messages have used some", ib.ErrInvalid)
 	}
 	if q.pd.tenant == nil {
@@ -263,6 +266,8 @@ func (q *SRQ) forget(s *engine.Shard) {
 
 // XRCD is an XRC domain of the software device.
 type XRCD struct {
+	driver.Implementation
+
 	dev  *Device
 	core *qp.XRCD
 	dead atomic.Bool

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
@@ -113,7 +114,7 @@ func (d *Device) CreateCQFor(t Tenant, init ib.CQInit) (*CQ, error) { return d.c
 func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error) {
 	const op = "register memory"
 	if p.tenant != nil && p.own == nil && mem.Direct() == nil {
-		return nil, ib.Refuse(op, "memory", "not direct",
+		return nil, driver.Refuse(op, "memory", "not direct",
 			"direct memory, as the protection domain has no worker", ib.ErrNotSupported)
 	}
 	if err := p.dev.open(op); err != nil {

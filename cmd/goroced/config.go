@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/host"
 )
 
@@ -128,7 +129,7 @@ func (f *settingFlags) load(parsed *kong.Context) (*config.Config, error) {
 	for _, s := range f.Set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, &usageError{ib.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid).Error()}
+			return nil, &usageError{driver.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid).Error()}
 		}
 		flags = append(flags, config.Flag{Name: "--set", Key: key, Value: value})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/cmd/goroced/internal/rstream"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // rstreamCmd is `goroced rstream`. Short flags are those of librdmacm's rstream and
@@ -63,7 +64,7 @@ func (c *rstreamCmd) Validate() error {
 	case format == "gid":
 		return fmt.Errorf("-f gid is %w by goroced: it names IB addresses; RoCE has IP addresses", ib.ErrNotSupported)
 	case format != "name":
-		return ib.Refuse("rstream", "-f", c.Format, "name, ip, ipv6", ib.ErrInvalid)
+		return driver.Refuse("rstream", "-f", c.Format, "name, ip, ipv6", ib.ErrInvalid)
 	}
 	if c.Iterations != nil {
 		o.Custom, o.Iterations = true, *c.Iterations
@@ -76,7 +77,8 @@ func (c *rstreamCmd) Validate() error {
 	} else if c.Size != "" {
 		size, err := strconv.Atoi(c.Size)
 		if err != nil {
-			return ib.Refuse("rstream", "-S", c.Size, fmt.Sprintf("1 to %d, or all", rstream.MaxSize), ib.ErrInvalid)
+			return driver.Refuse("rstream", "-S", c.Size, fmt.Sprintf("1 to %d, or all", rstream.MaxSize),
+				ib.ErrInvalid)
 		}
 		o.Custom, o.Size = true, size
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
 
@@ -17,7 +18,7 @@ type faultFlags struct {
 
 func (f *faultFlags) config() (wrap.FaultConfig, error) {
 	if !(f.Drop >= 0 && f.Drop < 1) {
-		return wrap.FaultConfig{}, ib.Refuse("faults", "--drop", f.Drop, "0 to less than 1", ib.ErrInvalid)
+		return wrap.FaultConfig{}, driver.Refuse("faults", "--drop", f.Drop, "0 to less than 1", ib.ErrInvalid)
 	}
 	return wrap.FaultConfig{Drop: f.Drop, Seed: f.Seed}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // viewFlags are the flags of subcommands that show the state of a running daemon.
@@ -57,7 +58,7 @@ func (f *viewFlags) client(a *app) (*admin.Client, error) {
 		names[i] = list[i].Name
 	}
 	if !slices.Contains(names, f.Device) {
-		return nil, ib.Refuse("show", "--device", f.Device, strings.Join(names, ", "), ib.ErrInvalid)
+		return nil, driver.Refuse("show", "--device", f.Device, strings.Join(names, ", "), ib.ErrInvalid)
 	}
 	return client, nil
 }
@@ -114,7 +115,7 @@ type statCmd struct {
 // Run shows the counters as `rdma statistic` does.
 func (c *statCmd) Run(a *app) error {
 	if c.Interval <= 0 {
-		return ib.Refuse("stat", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
+		return driver.Refuse("stat", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
 	}
 	client, err := c.client(a)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // rule says what a request with a send opcode may have.
@@ -182,5 +183,5 @@ func total(sgl []ib.SGE) uint64 {
 }
 
 func refuse(op, attr string, value any, allowed string) error {
-	return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
+	return driver.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 }

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Doorbells are the doorbells of the queues of one application, for a device in another
@@ -60,7 +61,7 @@ func NewDoorbells(b []byte, n int) (*Doorbells, error) {
 	const op = "make doorbells"
 	size := DoorbellsSize(n)
 	if size == 0 {
-		return nil, ib.Refuse(op, "doorbells", n, fmt.Sprintf("1 to %d", MaxDoorbells), ib.ErrInvalid)
+		return nil, driver.Refuse(op, "doorbells", n, fmt.Sprintf("1 to %d", MaxDoorbells), ib.ErrInvalid)
 	}
 	if err := checkBuffer(op, b, size); err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func OpenDoorbells(b []byte) (*Doorbells, error) {
 	h := *(*doorbellsHeader)(unsafe.Pointer(&b[0]))
 	if h.magic != doorbellsMagic || h.version != version || h.doorbells == 0 || h.doorbells > MaxDoorbells ||
 		h.doorbells%4096 != 0 {
-		return nil, ib.Refuse(op, "header", fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version,
+		return nil, driver.Refuse(op, "header", fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version,
 			h.doorbells),
 			fmt.Sprintf("magic %#x, version %d", doorbellsMagic, version), ib.ErrInvalid)
 	}

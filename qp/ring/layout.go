@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Limits of every ring. A buffer that claims more is refused.
@@ -102,7 +103,7 @@ func (g geometry) check() error {
 		{"max inline", g.maxInline, 0, MaxInline},
 	} {
 		if a.value < a.min || a.value > a.max {
-			return ib.Refuse("make "+g.kind.String(), a.attr, a.value,
+			return driver.Refuse("make "+g.kind.String(), a.attr, a.value,
 				fmt.Sprintf("%d to %d", a.min, a.max), ib.ErrInvalid)
 		}
 	}
@@ -176,10 +177,10 @@ func misaligned(b []byte) uintptr {
 // checkBuffer refuses a buffer that cannot hold a ring of size bytes.
 func checkBuffer(op string, b []byte, size int) error {
 	if len(b) < size {
-		return ib.Refuse(op, "buffer length", len(b), fmt.Sprintf("at least %d bytes", size), ib.ErrInvalid)
+		return driver.Refuse(op, "buffer length", len(b), fmt.Sprintf("at least %d bytes", size), ib.ErrInvalid)
 	}
 	if misaligned(b) != 0 {
-		return ib.Refuse(op, "buffer address", fmt.Sprintf("%p", b),
+		return driver.Refuse(op, "buffer address", fmt.Sprintf("%p", b),
 			"multiples of 64; ring.Alloc and mapped pages are", ib.ErrInvalid)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 )
 
@@ -205,7 +206,7 @@ func (r *runner) claimTimer(e *endpoint, a *args) error {
 	}
 	want, at := a.next(), e.qp.Deadline()
 	got := "none"
-	if at != ib.Never {
+	if at != driver.Never {
 		got = time.Duration(at - r.now).String()
 	}
 	if d, err := time.ParseDuration(want); err == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 )
@@ -211,7 +212,7 @@ func (r *runner) advance(_ *endpoint, a *args) error {
 	}
 	target := r.now + ib.Instant(d)
 	for {
-		next := ib.Never
+		next := driver.Never
 		for _, e := range r.ends {
 			next = min(next, e.qp.Deadline())
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -20,10 +21,11 @@ const (
 )
 
 // Connect sends a REQ (IBTA 12.6.5). If the service ID is one of rdma_cm (wire.SplitServiceID), the rdma_cm header with
-// the addresses precedes the private data, which may then have 56 bytes, otherwise 92. GiveUp 0 stands for ib.Never.
+// the addresses precedes the private data, which may then have 56 bytes, otherwise 92. GiveUp 0 stands for
+// driver.Never.
 func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) {
 	if c.Service != ib.RC && c.Service != ib.UC {
-		return 0, ib.Refuse("connect", "Service", c.Service, "RC or UC; Resolve is for datagrams", ib.ErrInvalid)
+		return 0, driver.Refuse("connect", "Service", c.Service, "RC or UC; Resolve is for datagrams", ib.ErrInvalid)
 	}
 	private, err := privateData("connect", c.ServiceID, c.Path, c.SrcPort, c.PrivateData, wire.REQPrivateLen)
 	if err != nil {
@@ -79,7 +81,7 @@ func hopLimit(p Path) uint8 {
 func (m *Manager) newPSN() ib.PSN { return ib.PSN(m.rng.Uint32()) & ib.PSNMask }
 
 func (m *Manager) errLimit(op string) error {
-	return ib.Refuse(op, "IDs", len(m.conns)+1,
+	return driver.Refuse(op, "IDs", len(m.conns)+1,
 		fmt.Sprintf("at most %d, Options.MaxConns; release some", m.opts.MaxConns), ErrLimit)
 }
 
@@ -134,7 +136,7 @@ func handleREP(m *Manager, c *conn, in *input) {
 	p.ResponderResources = min(p.ResponderResources, rep.InitiatorDepth)
 	p.InitiatorDepth = min(p.InitiatorDepth, rep.ResponderResources)
 	m.raise(c, Event{Kind: Replied, Conn: *p, SRQ: rep.SRQ, PrivateData: clone(rep.PrivateData)})
-	m.setState(c, repRcvd, ib.Never)
+	m.setState(c, repRcvd, driver.Never)
 }
 
 // rejectREP rejects the REP in in, with the communication IDs of the REP.
@@ -161,7 +163,7 @@ func (m *Manager) Confirm(now ib.Instant, id ID, private []byte) error {
 	}
 	c.compose(wire.AttrRTU, c.tid, &wire.RTU{LocalID: uint32(c.id), RemoteID: c.remote.id, PrivateData: private})
 	m.transmit(c)
-	m.setState(c, established, ib.Never)
+	m.setState(c, established, driver.Never)
 	return nil
 }
 

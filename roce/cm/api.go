@@ -49,7 +49,7 @@ type Connect struct {
 	SrcPort    uint16 // goes into the rdma_cm header of the private data
 	PathMTU    ib.MTU
 	AckTimeout uint8      // 5-bit code of the local ACK timeout of both ends
-	GiveUp     ib.Instant // when to stop waiting for an answer; ib.Never leaves it to Options.Retries
+	GiveUp     ib.Instant // when to stop waiting for an answer; driver.Never leaves it to Options.Retries
 }
 
 // Resolve has the arguments of Manager.Resolve, which asks for the QP of a datagram service.

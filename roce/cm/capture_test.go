@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -82,7 +83,7 @@ func TestActiveLikeLinux(t *testing.T) {
 	id, err := m.Connect(0, Connect{
 		Params: Params{QPN: 0x29, Service: ib.RC, ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetry: 7},
 		Path:   Path{Local: clientGID, Remote: serverGID, FlowLabel: 0xCD1B0}, ServiceID: rpingService, SrcPort: 0xED16,
-		PathMTU: ib.MTU1024, AckTimeout: 19, GiveUp: ib.Never,
+		PathMTU: ib.MTU1024, AckTimeout: 19, GiveUp: driver.Never,
 	})
 	if err != nil {
 		t.Fatal(err)

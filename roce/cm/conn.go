@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
 )
@@ -111,7 +112,7 @@ type qpKey struct {
 
 // add creates a connection with a new ID, in state unknown.
 func (m *Manager) add(path Path) *conn {
-	c := &conn{id: m.newID(), path: path, giveUp: ib.Never, at: ib.Never, index: -1}
+	c := &conn{id: m.newID(), path: path, giveUp: driver.Never, at: driver.Never, index: -1}
 	m.conns[c.id] = c
 	return c
 }
@@ -148,7 +149,7 @@ func (m *Manager) setPeer(c *conn, r remoteKey, q qpKey) {
 
 // forget removes c from all indexes.
 func (m *Manager) forget(c *conn) {
-	m.setState(c, unknown, ib.Never)
+	m.setState(c, unknown, driver.Never)
 	m.forgetQP(c)
 	if c.inTimewait != nil {
 		m.waiting.Remove(c.inTimewait)
@@ -180,7 +181,7 @@ func (m *Manager) get(op string, id ID, may stateSet) (*conn, error) {
 		return nil, fmt.Errorf("%s connection %#x: %w", op, uint32(id), ErrUnknownID)
 	}
 	if !may.has(c.state) {
-		return nil, ib.Refuse(op, fmt.Sprintf("connection %#x", uint32(id)), c.state, may.String(), ErrState)
+		return nil, driver.Refuse(op, fmt.Sprintf("connection %#x", uint32(id)), c.state, may.String(), ErrState)
 	}
 	return c, nil
 }

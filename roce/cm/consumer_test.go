@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // phase is what a consumer knows of an ID.
@@ -196,7 +197,7 @@ func (c *consumer) act(id ID) {
 // start makes a connection request, or a service request.
 func (c *consumer) start(peer *consumer) {
 	path := Path{Local: c.gid, Remote: peer.gid}
-	giveUp := ib.Never
+	giveUp := driver.Never
 	if c.rng.IntN(3) == 0 {
 		giveUp = c.w.now + ib.Instant(c.rng.Int64N(int64(10*second)))
 	}

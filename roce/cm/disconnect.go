@@ -2,12 +2,13 @@ package cm
 
 import (
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
 // sendDREQ sends a DREQ and waits for the DREP (IBTA 12.6.10).
 func (m *Manager) sendDREQ(c *conn, now ib.Instant, private []byte) {
-	c.giveUp = ib.Never
+	c.giveUp = driver.Never
 	c.compose(wire.AttrDREQ, m.rng.Uint64(), &wire.DREQ{LocalID: uint32(c.id), RemoteID: c.remote.id,
 		RemoteQPN: c.params.RemoteQPN, PrivateData: private})
 	m.await(c, dreqSent, now)

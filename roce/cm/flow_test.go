@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -80,7 +81,7 @@ func TestSIDR(t *testing.T) {
 	A, B := w.hosts[0], w.hosts[1]
 	l := B.listen(service, true)
 	a, err := A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: service, SrcPort: 9, PrivateData: []byte("who"),
-		GiveUp: ib.Never})
+		GiveUp: driver.Never})
 	w.check(err)
 	req := B.event(Request)
 	want := Event{Kind: Request, ID: req.ID, Listener: l, Datagram: true, HasHeader: true,

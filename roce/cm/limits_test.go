@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -171,7 +172,7 @@ func TestOverrun(t *testing.T) {
 	if A.Deadline() > w.now {
 		t.Fatal("a full queue took all timeouts")
 	}
-	for A.Deadline() != ib.Never {
+	for A.Deadline() != driver.Never {
 		w.now = A.Deadline()
 		A.takeEvents()
 		A.Timeout(w.now)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -59,7 +60,7 @@ func TestGiveUp(t *testing.T) {
 		giveUp, took ib.Instant // from now
 		sent         int
 	}{
-		{ib.Never, 22200 * millisecond, 16},
+		{driver.Never, 22200 * millisecond, 16},
 		{0, 22200 * millisecond, 16},
 		{100 * millisecond, 100 * millisecond, 1},
 		{3 * second, 3 * second, 4}, // at 0, 200, 600 and 1400 ms
@@ -70,7 +71,7 @@ func TestGiveUp(t *testing.T) {
 				w := newWorld(t, 2, Options{})
 				A := w.hosts[0]
 				giveUp := test.giveUp
-				if giveUp != ib.Never && giveUp != 0 {
+				if giveUp != driver.Never && giveUp != 0 {
 					giveUp += w.now
 				}
 				start := w.now

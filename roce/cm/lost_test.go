@@ -3,7 +3,7 @@ package cm
 import (
 	"testing"
 
-	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -21,7 +21,7 @@ func TestLost(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	w.loseFirst(A, wire.AttrSIDRREQ, 1)
-	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: ib.Never})
+	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: driver.Never})
 	w.check(err)
 	if !A.Lost(w.now, a) {
 		t.Error("Lost must end a resolution")

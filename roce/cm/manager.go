@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
 )
@@ -63,7 +64,7 @@ func New(o Options) *Manager {
 func (m *Manager) Listen(service uint64, local netip.Addr, datagram bool) (ListenID, error) {
 	key := listenKey{service, local, datagram}
 	if l, ok := m.listeners[key]; ok {
-		return 0, ib.Refuse("listen", "service ID", fmt.Sprintf("%#x of listener %d", service, l.id),
+		return 0, driver.Refuse("listen", "service ID", fmt.Sprintf("%#x of listener %d", service, l.id),
 			"one listener for a service ID and address; Unlisten the other", ErrInUse)
 	}
 	m.nextList++
@@ -172,7 +173,7 @@ func (m *Manager) Delay(now ib.Instant, id ID, d ib.Instant) error {
 	mra := wire.MRA{LocalID: uint32(c.id), RemoteID: c.remote.id, ServiceTimeout: timeoutCode(d)}
 	s, at := mraReqSent, now+timeoutOf(mra.ServiceTimeout)+m.opts.RequestLife
 	if mayConfirm.has(c.state) {
-		mra.Message, s, at = wire.MessageREP, mraRepSent, ib.Never
+		mra.Message, s, at = wire.MessageREP, mraRepSent, driver.Never
 	}
 	c.compose(wire.AttrMRA, c.tid, &mra)
 	m.transmit(c)
@@ -226,5 +227,5 @@ func checkLen(op, what string, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
 	}
-	return ib.Refuse(op, what, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most), ErrPrivate)
+	return driver.Refuse(op, what, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most), ErrPrivate)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 var (
@@ -292,7 +293,7 @@ func (n *badNetwork) fly(at ib.Instant, m *Message) {
 
 func (n *badNetwork) due() ib.Instant {
 	if len(n.flying) == 0 {
-		return ib.Never
+		return driver.Never
 	}
 	return n.flying[0].at
 }

@@ -2,6 +2,7 @@ package cm
 
 import (
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -131,7 +132,7 @@ func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 // handleRTU completes the handshake of the passive end.
 func handleRTU(m *Manager, c *conn, in *input) {
 	m.raise(c, Event{Kind: Established, Conn: c.params, PrivateData: clone(in.rtu.PrivateData)})
-	m.setState(c, established, ib.Never)
+	m.setState(c, established, driver.Never)
 }
 
 // DataArrived says that the first packet has arrived on an accepted connection, so the RTU must have been lost (IBTA
@@ -139,7 +140,7 @@ func handleRTU(m *Manager, c *conn, in *input) {
 func (m *Manager) DataArrived(now ib.Instant, id ID) {
 	if c := m.conns[id]; c != nil && mayDataArrived.has(c.state) {
 		m.raise(c, Event{Kind: Established, Conn: c.params})
-		m.setState(c, established, ib.Never)
+		m.setState(c, established, driver.Never)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -23,7 +24,7 @@ func TestNoListener(t *testing.T) {
 	if e := A.event(Rejected); e.ID != a || e.Reason != ib.RejectInvalidServiceID {
 		t.Fatalf("%+v", e)
 	}
-	_, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService + 1, GiveUp: ib.Never})
+	_, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService + 1, GiveUp: driver.Never})
 	w.check(err)
 	if e := A.event(Rejected); !e.Datagram || e.Status != ib.SIDRUnsupported {
 		t.Fatalf("%+v", e)
@@ -64,7 +65,7 @@ func TestReject(t *testing.T) {
 		t.Fatal(d)
 	}
 
-	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: ib.Never})
+	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: driver.Never})
 	w.check(err)
 	w.check(B.Reject(w.now, B.event(Request).ID, ib.RejectConsumer, info, private))
 	want = Event{Kind: Rejected, ID: a, Datagram: true, Status: ib.SIDRReject, Info: info,
@@ -476,7 +477,7 @@ func TestPrivateDataLimits(t *testing.T) {
 	ask(1, 92, "92")
 	b := ask(testService, 56, "56")
 	resolve := func(service uint64, most int, limit string) ID {
-		r := Resolve{Path: A.pathTo(B), ServiceID: service, PrivateData: full(most + 1), GiveUp: ib.Never}
+		r := Resolve{Path: A.pathTo(B), ServiceID: service, PrivateData: full(most + 1), GiveUp: driver.Never}
 		_, err := A.Resolve(w.now, r)
 		tooLong("Resolve", err, limit)
 		r.PrivateData = full(most)

@@ -6,7 +6,7 @@ import (
 )
 
 // Resolve sends a SIDR_REQ (IBTA 12.11.2.1) and returns the ID of the resolution. Private data may have 180 bytes where
-// the rdma_cm header precedes them (see Connect), 216 otherwise. GiveUp 0 stands for ib.Never.
+// the rdma_cm header precedes them (see Connect), 216 otherwise. GiveUp 0 stands for driver.Never.
 func (m *Manager) Resolve(now ib.Instant, r Resolve) (ID, error) {
 	private, err := privateData("resolve", r.ServiceID, r.Path, r.SrcPort, r.PrivateData, wire.SIDRREQPrivateLen)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -57,7 +58,7 @@ var labs = []labState{
 	{"DREQ SENT", func(l *lab) { l.connect(); l.message("REP"); l.input("Confirm"); l.input("Disconnect") }},
 	{"TIMEWAIT", func(l *lab) { l.request(); l.input("Accept"); l.message("RTU"); l.message("DREQ") }},
 	{"SIDR REQ SENT", func(l *lab) {
-		id, err := l.m.Resolve(l.now, Resolve{Path: labPath, ServiceID: 1, GiveUp: ib.Never})
+		id, err := l.m.Resolve(l.now, Resolve{Path: labPath, ServiceID: 1, GiveUp: driver.Never})
 		l.id = id
 		l.check(err)
 	}},
@@ -86,7 +87,7 @@ func (l *lab) listen(datagram bool) {
 
 func (l *lab) connect() {
 	id, err := l.m.Connect(l.now, Connect{Params: Params{QPN: ourQPN, Service: ib.RC}, Path: labPath,
-		ServiceID: testService, PathMTU: 1024, GiveUp: ib.Never})
+		ServiceID: testService, PathMTU: 1024, GiveUp: driver.Never})
 	l.check(err)
 	l.id = id
 }
@@ -202,7 +203,7 @@ func (l *lab) input(name string) error {
 		}
 		fallthrough
 	case "Expired":
-		if d := l.m.Deadline(); d != ib.Never {
+		if d := l.m.Deadline(); d != driver.Never {
 			l.m.Timeout(d - 1) // a timeout before its time is none
 			l.m.Timeout(d)
 		}

@@ -4,10 +4,11 @@ import (
 	"container/heap"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // timers is a heap of connections by deadline (conn.at). A connection without a deadline is not in it; its at is
-// ib.Never and its index -1.
+// driver.Never and its index -1.
 type timers []*conn
 
 func (t timers) Len() int           { return len(t) }
@@ -28,9 +29,9 @@ func (t *timers) Pop() any {
 func (t *timers) set(c *conn, at ib.Instant) {
 	c.at = at
 	switch {
-	case at == ib.Never && c.index >= 0:
+	case at == driver.Never && c.index >= 0:
 		heap.Remove(t, c.index)
-	case at == ib.Never:
+	case at == driver.Never:
 	case c.index >= 0:
 		heap.Fix(t, c.index)
 	default:
@@ -40,12 +41,12 @@ func (t *timers) set(c *conn, at ib.Instant) {
 
 func (t timers) earliest() ib.Instant {
 	if len(t) == 0 {
-		return ib.Never
+		return driver.Never
 	}
 	return t[0].at
 }
 
-// Deadline returns when Timeout must be called next, ib.Never if nothing is due.
+// Deadline returns when Timeout must be called next, driver.Never if nothing is due.
 func (m *Manager) Deadline() ib.Instant { return m.timers.earliest() }
 
 // Timeout handles deadlines that have passed, MaxStep at most. If more have passed, or the queues are full, Deadline is
@@ -78,7 +79,7 @@ func (m *Manager) await(c *conn, s state, now ib.Instant) {
 
 // resend is the step onExpired of states that wait for an answer: it sends the last message again, or gives up.
 func resend(m *Manager, c *conn, in *input) {
-	if in.now >= c.giveUp || c.giveUp == ib.Never && c.sent > m.opts.Retries {
+	if in.now >= c.giveUp || c.giveUp == driver.Never && c.sent > m.opts.Retries {
 		m.dispatch(c, onUnanswered, in)
 		return
 	}

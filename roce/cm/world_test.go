@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -117,7 +118,7 @@ func (w *world) pass(d ib.Instant) {
 	w.settle()
 	end := w.now + d
 	for {
-		next := ib.Never
+		next := driver.Never
 		for _, h := range w.hosts {
 			next = min(next, h.Deadline())
 		}
@@ -230,7 +231,7 @@ func (h *host) wish(peer *host) Connect {
 		Params: Params{QPN: 0x100, Service: ib.RC, ResponderResources: 5, InitiatorDepth: 3, RetryCount: 6, RNRRetry: 4,
 			PrivateData: []byte("hello")},
 		Path: h.pathTo(peer), ServiceID: testService, SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14,
-		GiveUp: ib.Never,
+		GiveUp: driver.Never,
 	}
 }
 

@@ -64,9 +64,9 @@ func TestAFXDPRefused(t *testing.T) {
 
 // TestChoiceOnDevice: "auto" goes on where the interface cannot, and says why.
 func TestChoiceOnDevice(t *testing.T) {
-	defer func(d []driver) { drivers = d }(drivers)
+	defer func(d []linkKind) { linkKinds = d }(linkKinds)
 	cannot := &afxdp.Error{NetIf: "eth7", Op: "attach the XDP program", Err: unix.EOPNOTSUPP}
-	drivers = []driver{fake("first", "CAP_FIRST", cannot), fake("second", "", nil)}
+	linkKinds = []linkKind{fake("first", "CAP_FIRST", cannot), fake("second", "", nil)}
 	l, err := openOne("auto", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/afxdp"
 	"github.com/goroce/goroce/roce/link/rawsock"
@@ -37,19 +38,19 @@ func (e *CapabilityError) Unwrap() error { return e.Err }
 // Is makes errors.Is(err, ErrCapability) true.
 func (e *CapabilityError) Is(target error) bool { return target == ErrCapability }
 
-// driver is a kind of link.
-type driver struct {
+// linkKind is a kind of link.
+type linkKind struct {
 	name       string
 	capability string // what it needs, "" if nothing
 	open       func(addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error)
 }
 
-// drivers are in the order in which "auto" tries them. Plain sockets are first: they need no privilege, work on any
+// linkKinds are in the order in which "auto" tries them. Plain sockets are first: they need no privilege, work on any
 // interface, and with segmentation offload on both ends nothing is faster. Raw frames are for users who want a source
 // port for each connection, so that networks spread the load, or an exact check of the ICRCs of IPv4 packets, whose
 // identifications sockets do not show. AF_XDP is last: an interface has room for one XDP program only, some NICs lose
 // their carrier for a moment when it is attached, and only with a zero-copy driver it can be the fastest.
-var drivers = []driver{
+var linkKinds = []linkKind{
 	{"udp", "", func(a []netip.Addr, n int, h *hearing) ([]link.Link, error) {
 		return udp.OpenShards(a, udp.Options{OnError: h.unreachable}, n)
 	}},
@@ -77,7 +78,7 @@ func openLinks(name string, addrs []netip.Addr, shards int, h *hearing) ([]link.
 	auto := name == "" || name == "auto"
 	var known []string
 	var failed []error
-	for _, d := range drivers {
+	for _, d := range linkKinds {
 		known = append(known, d.name)
 		if !auto && d.name != name {
 			continue
@@ -104,13 +105,13 @@ func openLinks(name string, addrs []netip.Addr, shards int, h *hearing) ([]link.
 		failed = append(failed, err)
 	}
 	if !auto {
-		return nil, ib.Refuse("choose link", "Link", name, "auto, "+strings.Join(known, ", "), ib.ErrInvalid)
+		return nil, driver.Refuse("choose link", "Link", name, "auto, "+strings.Join(known, ", "), ib.ErrInvalid)
 	}
 	return nil, errors.Join(failed...)
 }
 
 // openShards opens a number of links. If it is 0 and the driver cannot open as many as suit, it opens one.
-func (d *driver) openShards(addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error) {
+func (d *linkKind) openShards(addrs []netip.Addr, shards int, h *hearing) ([]link.Link, error) {
 	if shards > 0 {
 		return d.open(addrs, shards, h)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -86,7 +87,8 @@ func open(o Options) (*roce.Device, error) {
 		return nil, err
 	}
 	if n := o.Shards; n < 0 || n > link.MaxShards || n&(n-1) != 0 {
-		return nil, ib.Refuse("choose link", "Shards", n, fmt.Sprintf("0, or a power of two up to %d", link.MaxShards),
+		return nil, driver.Refuse("choose link", "Shards", n, fmt.Sprintf("0, or a power of two up to %d",
+			link.MaxShards),
 			ib.ErrInvalid)
 	}
 	h := &hearing{}

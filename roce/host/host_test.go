@@ -131,9 +131,9 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// fake is a driver for the test of openLinks.
-func fake(name, capability string, err error) driver {
-	return driver{name, capability, func([]netip.Addr, int, *hearing) ([]link.Link, error) {
+// fake is a kind of link for the test of openLinks.
+func fake(name, capability string, err error) linkKind {
+	return linkKind{name, capability, func([]netip.Addr, int, *hearing) ([]link.Link, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -157,9 +157,9 @@ func (fakeLink) Caps() link.Caps { return link.Caps{Note: "a fake"} }
 // TestChoice: without a privilege "auto" takes the next link and says so once; who
 // asks for a link by name is told what it needs.
 func TestChoice(t *testing.T) {
-	defer func(d []driver) { drivers = d }(drivers)
+	defer func(d []linkKind) { linkKinds = d }(linkKinds)
 	refused := fmt.Errorf("socket: %w", fs.ErrPermission)
-	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "", nil)}
+	linkKinds = []linkKind{fake("first", "CAP_FIRST", refused), fake("second", "", nil)}
 
 	l, err := openOne("auto", nil)
 	if err != nil {
@@ -175,11 +175,11 @@ func TestChoice(t *testing.T) {
 	}
 
 	broken := errors.New("broken")
-	drivers[0] = fake("first", "", broken)
+	linkKinds[0] = fake("first", "", broken)
 	if _, err := openOne("", nil); !errors.Is(err, broken) {
 		t.Errorf("auto went on after %v: %v", broken, err)
 	}
-	drivers = []driver{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
+	linkKinds = []linkKind{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
 	if _, err := openOne("", nil); !errors.Is(err, ErrCapability) {
 		t.Errorf("no link at all: error %v, want %v", err, ErrCapability)
 	}
@@ -344,7 +344,7 @@ func TestShardsFor(t *testing.T) {
 func TestShardsChosen(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	var asked []int
-	d := driver{open: func(_ []netip.Addr, n int, _ *hearing) ([]link.Link, error) {
+	d := linkKind{open: func(_ []netip.Addr, n int, _ *hearing) ([]link.Link, error) {
 		asked = append(asked, n)
 		if n > 1 {
 			return nil, fmt.Errorf("%d queues: %w", n, errors.ErrUnsupported)

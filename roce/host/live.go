@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -122,7 +123,7 @@ func (l *Live) device(op, name string) (*liveDevice, error) {
 		}
 		names = append(names, d.name)
 	}
-	err := ib.Refuse(op, "device", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
+	err := driver.Refuse(op, "device", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
 	if len(running) == 0 {
 		err.Allowed = "no device is open"
 	}

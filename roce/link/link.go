@@ -141,7 +141,7 @@ type Link interface {
 	Keep()
 
 	// Deadline returns when Recv or Send has something to do without new input, such as sending a delayed frame;
-	// ib.Never for drivers.
+	// driver.Never for drivers.
 	Deadline() ib.Instant
 
 	// Wait blocks until a frame may be received, or if writable is set until Send may proceed, or until Wake, or for at

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/remote"
 )
 
@@ -291,7 +292,7 @@ func (c *Conn) disconnect(ctx context.Context) error {
 			return nil
 		}
 		if c.id == nil { // in Prepare of an accepted connection
-			return ib.Refuse("disconnect", "Conn", "in Prepare", "one that Accept has returned", ib.ErrState)
+			return driver.Refuse("disconnect", "Conn", "in Prepare", "one that Accept has returned", ib.ErrState)
 		}
 		err := c.id.Disconnect()
 		c.asked = err == nil

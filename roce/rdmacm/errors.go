@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // ErrDisconnected is the error of a connection that the peer has ended (Conn.Err).
@@ -148,5 +149,5 @@ func opError(op, addr string, err error) error {
 
 // refuse returns the error for an argument that is not valid.
 func refuse(op, attr string, value any, allowed string) error {
-	return ib.Refuse(op, attr, value, allowed, ib.ErrInvalid)
+	return driver.Refuse(op, attr, value, allowed, ib.ErrInvalid)
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Membership is the membership of a QP in a multicast group.
@@ -44,7 +45,7 @@ func (c *CM) join(ctx context.Context, group netip.Addr, qp ib.QP) (*Membership,
 	local, ok := ib.SourceGID(gids, group)
 	if !ok {
 		return nil, refuse("join", "group", group,
-			fmt.Sprintf("a group of the family of an address of the device: %s", ib.ListGIDs(gids)))
+			fmt.Sprintf("a group of the family of an address of the device: %s", driver.ListGIDs(gids)))
 	}
 	if err := qp.AttachMulticast(ib.GIDFromAddr(group)); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // ListenConfig configures a listener.
@@ -80,7 +81,7 @@ func (c *CM) newListener(ctx context.Context, addr string, o ListenConfig) (*Lis
 		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return holds(gids, a) })
 		if i < 0 {
 			return nil, refuse("listen", "address", host,
-				"one of the device: "+ib.ListGIDs(gids)+"; none for all of them")
+				"one of the device: "+driver.ListGIDs(gids)+"; none for all of them")
 		}
 		host = addrs[i]
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // lookup returns the addresses of host, in the order of the resolver, and the number of port. IP addresses are not sent
@@ -60,7 +61,8 @@ func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote,
 			}
 		} else if local.Is4() == r.Is4() {
 			if !holds(gids, local) {
-				return r, local, refuse("find a path", "local address", local, "one of the device: "+ib.ListGIDs(gids))
+				return r, local, refuse("find a path", "local address", local,
+					"one of the device: "+driver.ListGIDs(gids))
 			}
 			return r, local, nil
 		}
@@ -70,7 +72,7 @@ func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote,
 			fmt.Sprintf("an address of the same family as the peer's, %v", remotes))
 	}
 	return remote, src, refuse("find a path", "address", remotes,
-		"one of the family and scope of an address of the device: "+ib.ListGIDs(gids))
+		"one of the family and scope of an address of the device: "+driver.ListGIDs(gids))
 }
 
 // holds reports whether a GID table has an address.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // ReadAt fills p with the peer's memory from offset off on, by RDMA READ. It returns how many bytes of p are valid. As
@@ -83,7 +84,7 @@ func (m *Memory) atomic(ctx context.Context, off int64, wr ib.SendWR) (before ui
 
 // refuse returns the error for bytes that are not in the memory.
 func (m *Memory) refuse(verb string, off int64, n int) error {
-	return ib.Refuse(verb+" remote memory", "range", fmt.Sprintf("%d bytes at offset %d", n, off),
+	return driver.Refuse(verb+" remote memory", "range", fmt.Sprintf("%d bytes at offset %d", n, off),
 		fmt.Sprintf("within 0 to %d; atomics: 8 bytes at a multiple of 8", m.Len()), ib.ErrInvalid)
 }
 

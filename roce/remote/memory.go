@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Config says what a Memory works with.
@@ -67,7 +68,7 @@ const (
 func New(o Config) (*Memory, error) {
 	const op = "open remote memory"
 	if t := o.QP.Type(); t != ib.RC {
-		return nil, ib.Refuse(op, "QP", t, "a QP of type RC", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "QP", t, "a QP of type RC", ib.ErrInvalid)
 	}
 	attr, err := o.QP.Query()
 	if err != nil {
@@ -75,7 +76,7 @@ func New(o Config) (*Memory, error) {
 	}
 	n := min(maxSlots, attr.Cap.MaxSendWR)
 	if n == 0 {
-		return nil, ib.Refuse(op, "QPCap.MaxSendWR", 0, "1 at least, 16 for the best throughput", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "QPCap.MaxSendWR", 0, "1 at least, 16 for the best throughput", ib.ErrInvalid)
 	}
 	m := &Memory{o: o, buf: ib.Alloc(o.Device, n*slotLen), slots: make([]slot, n), free: make(chan *slot, n),
 		collecting: make(chan struct{}, 1)}

@@ -11,10 +11,13 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // ah is an address handle. Its C form and attr are guarded by refs.
 type ah struct {
+	driver.Implementation
+
 	object
 	pd   *pd
 	num  ib.AHNum
@@ -67,14 +70,15 @@ func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
 func (d *device) checkAH(op string, a *ib.AHAttr) error {
 	switch {
 	case a.SGIDIndex < 0 || a.SGIDIndex > 255: // 8 bits in ibv_global_route
-		return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "0 to 255, a row of the GID table",
+		return driver.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex), "0 to 255, a row of the GID table",
 			ib.ErrInvalid)
 	case a.Port < 0 || a.Port > d.attr.Ports:
-		return ib.Refuse(op, "AH", fmt.Sprintf("port %d", a.Port), fmt.Sprintf("1 to %d", d.attr.Ports), ib.ErrInvalid)
+		return driver.Refuse(op, "AH", fmt.Sprintf("port %d", a.Port), fmt.Sprintf("1 to %d", d.attr.Ports),
+			ib.ErrInvalid)
 	case a.FlowLabel >= 1<<20:
-		return ib.Refuse(op, "AH", fmt.Sprintf("flow label %#x", a.FlowLabel), "20 bits", ib.ErrInvalid)
+		return driver.Refuse(op, "AH", fmt.Sprintf("flow label %#x", a.FlowLabel), "20 bits", ib.ErrInvalid)
 	case a.DGID.Addr().IsUnspecified():
-		return ib.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
+		return driver.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
 			"the peer's address in GID form, IPv4 as ::ffff:a.b.c.d", ib.ErrInvalid)
 	}
 	return nil
@@ -86,7 +90,7 @@ func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	switch errno {
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ETIMEDOUT:
-		return ib.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
+		return driver.Refuse(op, "AH", fmt.Sprintf("DGID %v", a.DGID),
 			"the address of a host that there is a route to, and that answers", reason)
 	}
 	rows, err := d.gids(op, max(a.Port, 1))
@@ -98,7 +102,7 @@ func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 			return nil
 		}
 	}
-	return ib.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex),
+	return driver.Refuse(op, "AH", fmt.Sprintf("SGID index %d", a.SGIDIndex),
 		"a row of the GID table, of the same IP version as the DGID", reason)
 }
 

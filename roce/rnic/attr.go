@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // deviceCaps are the capabilities whose bits are the same in package ib and in the kernel.
@@ -83,7 +84,8 @@ func (d *device) Attr() ib.DeviceAttr { return d.attr }
 // lockPort is lock for a verb on a port, whose number it checks.
 func (d *device) lockPort(op string, port int) error {
 	if port < 1 || port > d.attr.Ports {
-		return ib.Refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name), ib.ErrInvalid)
+		return driver.Refuse(op, "port", port, fmt.Sprintf("1 to %d, the ports of %s", d.attr.Ports, d.name),
+			ib.ErrInvalid)
 	}
 	return d.lock(op)
 }
@@ -192,7 +194,7 @@ func (d *device) PKey(port, index int) (uint16, error) {
 		return 0, err
 	}
 	if index < 0 || index >= int(a.pkey_tbl_len) {
-		return 0, ib.Refuse(op, "index", index, fmt.Sprintf("0 to %d", int(a.pkey_tbl_len)-1), ib.ErrInvalid)
+		return 0, driver.Refuse(op, "index", index, fmt.Sprintf("0 to %d", int(a.pkey_tbl_len)-1), ib.ErrInvalid)
 	}
 	var key C.__be16
 	if ret, err := C.ibv_query_pkey(d.ctx, C.uint8_t(port), C.int(index), &key); ret != 0 {

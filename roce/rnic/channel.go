@@ -12,10 +12,13 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // channel delivers the events of CQs.
 type channel struct {
+	driver.Implementation
+
 	object
 	c *C.struct_ibv_comp_channel
 	*waiter

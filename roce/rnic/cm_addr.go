@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // cmRow is a row of the GID table of a port.
@@ -59,8 +60,9 @@ func (p *cmPort) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 		}
 		gids = append(gids, r.GIDEntry)
 	}
-	return a, ib.Refuse(op, "address", a, "one of the device: "+ib.ListGIDs(gids)+"; an unspecified one for all of "+
-		"them",
+	return a, driver.Refuse(op, "address", a,
+		"one of the device: "+driver.ListGIDs(gids)+"; an unspecified one for all of "+
+			"them",
 		ib.ErrNoAddr)
 }
 

@@ -14,11 +14,14 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // cmChannel is an event channel. Its goroutine, the reader, reads the kernel's events whether or
 // not the application waits for them, since a peer's DREQ is answered when its event is read.
 type cmChannel struct {
+	driver.Implementation
+
 	port   *cmPort
 	c      *C.struct_rdma_event_channel // other goroutines use it only while closed is false
 	waiter *waiter

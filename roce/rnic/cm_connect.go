@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // resolveTimeout is used for a timeout of 0, with which the kernel would not wait at all.
@@ -56,7 +57,7 @@ func (id *cmID) inUse(op string, port uint16, ret C.int) error {
 	if errors.Is(err, ib.ErrAddrInUse) {
 		allowed := fmt.Sprintf("one that no other ID has reserved at that address in port space %v; 0 for a free one",
 			id.init.Space)
-		return ib.Refuse(op, "port", port, allowed, err)
+		return driver.Refuse(op, "port", port, allowed, err)
 	}
 	return err
 }
@@ -69,7 +70,7 @@ func (id *cmID) Listen(backlog int) error {
 	}
 	defer id.port.mu.Unlock()
 	if backlog < 0 {
-		return ib.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
+		return driver.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
 	}
 	if id.state == cmIdle {
 		if err := id.bind(op, netip.AddrPort{}); err != nil {
@@ -95,7 +96,7 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 	p, to, from := id.port, plainAddr(dst.Addr()), plainAddr(local.Addr())
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
-		return ib.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
+		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
 	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
 		if own, err := p.ownAddr(op, to); err == nil {
 			to = own
@@ -109,7 +110,7 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 		from = unspecifiedOf(to)
 	}
 	if from.Is4() != to.Is4() {
-		return ib.Refuse(op, "destination", to, fmt.Sprintf("an address of the family of the local one, %v", from),
+		return driver.Refuse(op, "destination", to, fmt.Sprintf("an address of the family of the local one, %v", from),
 			ib.ErrInvalid)
 	}
 	if !from.IsUnspecified() {
@@ -198,7 +199,7 @@ func (id *cmID) checkPrivate(op string, data []byte, connected, datagram int) er
 		most = datagram
 	}
 	if len(data) > most {
-		return ib.Refuse(op, "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
+		return driver.Refuse(op, "private data", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
 			ib.ErrPrivateData)
 	}
 	return nil
@@ -212,7 +213,7 @@ func (id *cmID) checkQP(op string, num ib.QPN) error {
 	if q := d.qps[num]; q != nil && q.typ == id.init.Type {
 		return nil
 	}
-	return ib.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)), fmt.Sprintf("an open QP of this device of type %v",
+	return driver.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)), fmt.Sprintf("an open QP of this device of type %v",
 		id.init.Type), ib.ErrInvalid)
 }
 
@@ -229,7 +230,7 @@ func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
 	} {
 		// librdmacm takes 255 to mean the maximum (RDMA_MAX_RESP_RES).
 		if most := min(f.most, 254); int(f.value) > most {
-			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
+			return driver.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
 		}
 	}
 	return id.checkQP(op, p.QPN)
@@ -321,7 +322,7 @@ func (id *cmID) Accept(p ib.CMConnParam) error {
 // checkService refuses a datagram service whose Q_Key the kernel would not send to the peer.
 func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
 	if p.QKey != 0 && p.QKey != ib.DefaultCMQKey { // Linux's ucma_copy_conn_param drops it
-		return ib.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey), fmt.Sprintf("0 or %#x: rdma_ucm sends no other",
+		return driver.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey), fmt.Sprintf("0 or %#x: rdma_ucm sends no other",
 			ib.DefaultCMQKey), ib.ErrNotSupported)
 	}
 	return id.checkQP(op, p.QPN)
@@ -331,7 +332,8 @@ func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
 // ends before it is accepted (Linux's ucma_event_handler), but then refuses the answer with EINVAL.
 func takenBack(op string, ret C.int) error {
 	if syscall.Errno(ret) == syscall.EINVAL {
-		return ib.Refuse(op, "CM ID", "over", "one whose peer still waits: it has taken its request back, or given up",
+		return driver.Refuse(op, "CM ID", "over",
+			"one whose peer still waits: it has taken its request back, or given up",
 			ib.ErrState)
 	}
 	return cmCheck(op, ret)
@@ -343,7 +345,7 @@ func (id *cmID) answerable(op string, may bool) error {
 	if may && id.c != nil {
 		return nil
 	}
-	return ib.Refuse(op, "CM ID", "without a request to answer",
+	return driver.Refuse(op, "CM ID", "without a request to answer",
 		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
 }
 
@@ -380,9 +382,9 @@ func (id *cmID) Reject(r ib.CMReject) error {
 	}
 	switch {
 	case r.Reason != 0 && r.Reason != ib.RejectConsumer && r.Reason != ib.RejectVendorOption:
-		return ib.Refuse(op, "Reason", uint16(r.Reason), "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
+		return driver.Refuse(op, "Reason", uint16(r.Reason), "28 or 35: rdma_ucm sends no other", ib.ErrNotSupported)
 	case len(r.Info) > 0:
-		return ib.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none",
+		return driver.Refuse(op, "Info", fmt.Sprintf("%d bytes", len(r.Info)), "none: rdma_ucm sends none",
 			ib.ErrNotSupported)
 	}
 	var c C.struct_rnic_cm_param

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // handle updates the event's ID and queues the event on the ID's channel. The caller holds p.mu.
@@ -169,10 +170,10 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 	defer id.port.mu.Unlock()
 	group = plainAddr(group)
 	local := id.local.Addr()
-	bad := func(allowed string, err error) error { return ib.Refuse(op, "group", group, allowed, err) }
+	bad := func(allowed string, err error) error { return driver.Refuse(op, "group", group, allowed, err) }
 	switch {
 	case id.init.Type != ib.UD:
-		return ib.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
+		return driver.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
 	case !group.IsMulticast():
 		return bad("a multicast address: 224.0.0.0/4 or ff00::/8", ib.ErrInvalid)
 	case local.IsUnspecified():
@@ -204,7 +205,7 @@ func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	defer id.port.mu.Unlock()
 	group = plainAddr(group)
 	if id.groups[group] == 0 || id.c == nil {
-		return ib.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
 	}
 	to := id.port.cAddr(netip.AddrPortFrom(group, 0))
 	if err := cmCheck(op, C.rnic_cm_leave(id.c, &to)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // cmState is the state of an ID, as in the kernel's rdma_cm (enum rdma_cm_state).
@@ -41,6 +42,8 @@ var cmStateText = [numCMStates]string{"idle", "bound", "resolving the address", 
 
 // cmID is an ID of the connection manager.
 type cmID struct {
+	driver.Implementation
+
 	port *cmPort
 
 	// Guarded by cmPort.mu.
@@ -91,12 +94,13 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 	}
 	switch {
 	case !known:
-		return ib.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
+		return driver.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
 	case init.Type != typ: // Linux's ucma_get_qp_type; librdmacm names no type
-		return ib.Refuse(op, "Type", init.Type, fmt.Sprintf("%v, the only one that librdmacm has in port space %v", typ,
+		return driver.Refuse(op, "Type", init.Type, fmt.Sprintf("%v, the only one that librdmacm has in port space %v",
+			typ,
 			init.Space), ib.ErrNotSupported)
 	case init.ServiceID != 0:
-		return ib.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
+		return driver.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
 			"0: over RoCE librdmacm knows the ports of a Space only", ib.ErrNotSupported)
 	}
 	return nil
@@ -127,7 +131,7 @@ func (id *cmID) check(op string, states ...cmState) error {
 	if len(states) == 0 {
 		return nil
 	}
-	return ib.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
+	return driver.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
 }
 
 // refresh takes addresses and path from librdmacm. It returns an error if the kernel has assigned
@@ -136,7 +140,7 @@ func (id *cmID) refresh(op string) error {
 	var info C.struct_rnic_cm_info
 	C.rnic_cm_query(id.c, &info)
 	if info.device != nil && C.GoString(info.device) != id.port.dev.name {
-		return ib.Refuse(op, "address", goAddr(&info.local).Addr(), fmt.Sprintf(
+		return driver.Refuse(op, "address", goAddr(&info.local).Addr(), fmt.Sprintf(
 			"one that the kernel reaches by %s; this it reaches by %s. Bind to an address of the device",
 			id.port.dev.name,
 			C.GoString(info.device)), ib.ErrNoAddr)
@@ -189,7 +193,7 @@ func (id *cmID) SetOption(o ib.CMOption, value int) error {
 		return err
 	}
 	if id.c == nil {
-		return ib.Refuse(op, "CM ID", id.state, "before the end", ib.ErrState)
+		return driver.Refuse(op, "CM ID", id.state, "before the end", ib.ErrState)
 	}
 	if err := cmCheck(op, C.rnic_cm_set_option(id.c, C.int(o), C.int(value))); err != nil {
 		return err
@@ -211,7 +215,7 @@ func (id *cmID) SetOption(o ib.CMOption, value int) error {
 // the path MTU for ResolveRoute.
 func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 	bad := func(allowed string) error {
-		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
+		return driver.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
 	}
 	switch o {
 	case ib.CMOptionTOS:
@@ -237,7 +241,7 @@ func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 		}
 		id.mtu = ib.MTU(value)
 	default:
-		return ib.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
+		return driver.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
 	}
 	return nil
 }
@@ -251,14 +255,14 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	defer id.port.mu.Unlock()
 	switch {
 	case to != ib.StateInit && to != ib.StateRTR && to != ib.StateRTS:
-		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
+		return attr, 0, driver.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
 	case id.init.Type == ib.UD:
 		attr, mask = datagramAttr(to)
 		return attr, mask, nil
 	case to == ib.StateInit && !id.agreed:
 		return ib.QPAttr{State: to, Port: 1}, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess, nil
 	case !id.agreed || id.c == nil:
-		return attr, 0, ib.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
+		return attr, 0, driver.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
 	}
 	if to == ib.StateInit {
 		return id.kernelAttr(op, to)
@@ -318,7 +322,7 @@ func (id *cmID) Migrate(to ib.CM) error {
 	defer id.port.mu.Unlock()
 	ch, ok := to.(*cmChannel)
 	if !ok || ch.port != id.port {
-		return ib.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device", ib.ErrForeign)
+		return driver.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device", ib.ErrForeign)
 	}
 	if ch.closed {
 		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)

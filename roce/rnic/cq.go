@@ -14,11 +14,14 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // cq is a completion queue.
 type cq struct {
+	driver.Implementation
+
 	object
 	waiter *objects.Waiter // nil if events go to a channel of the application
 	waking *channel        // with waiter: where its events come from
@@ -39,7 +42,7 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 		return nil, err
 	}
 	if n := d.attr.CompVectors; init.CompVector < 0 || init.CompVector >= n {
-		return nil, ib.Refuse(op, "CompVector", init.CompVector, fmt.Sprintf("0 to %d", n-1), ib.ErrInvalid)
+		return nil, driver.Refuse(op, "CompVector", init.CompVector, fmt.Sprintf("0 to %d", n-1), ib.ErrInvalid)
 	}
 	if err := d.lock(op); err != nil {
 		return nil, err
@@ -72,7 +75,7 @@ func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 
 func (d *device) checkEntries(op string, n int) error {
 	if n < 1 || n > d.attr.MaxCQE {
-		return ib.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", d.attr.MaxCQE), ib.ErrInvalid)
+		return driver.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", d.attr.MaxCQE), ib.ErrInvalid)
 	}
 	return nil
 }
@@ -194,7 +197,7 @@ func (c *cq) Resize(entries int) error {
 	defer c.mu.Unlock()
 	ret := C.ibv_resize_cq(c.c.cq, C.int(roundUp(entries, c.dev.attr.MaxCQE)))
 	if errno := syscall.Errno(max(ret, -ret)); errno == syscall.EINVAL {
-		return ib.Refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
+		return driver.Refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
 	}
 	return check(op, ret)
 }

@@ -11,10 +11,13 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // device is an open RDMA device.
 type device struct {
+	driver.Implementation
+
 	name    string
 	attr    ib.DeviceAttr
 	sendOps C.uint64_t // IBV_QP_EX_WITH flags with which RC QPs are created

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Modify changes state and attributes.
@@ -76,17 +77,18 @@ var attrChecks = []attrCheck{
 // checkAttr refuses values that the C form would truncate, or that no device accepts.
 func (d *device) checkAttr(op string, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	if other := mask & (ib.AttrAltPath | ib.AttrPathMigState); other != 0 {
-		return ib.Refuse(op, "attribute mask", mask, fmt.Sprintf("no %v: paths do not migrate over RoCE", other),
+		return driver.Refuse(op, "attribute mask", mask, fmt.Sprintf("no %v: paths do not migrate over RoCE", other),
 			ib.ErrNotSupported)
 	}
 	for i := range attrChecks {
 		c := &attrChecks[i]
 		if v, most := c.value(a), c.max(&d.attr); mask&c.bit != 0 && (v < c.min || v > most) {
-			return ib.Refuse(op, c.bit.String(), v, fmt.Sprintf("%d to %d, %s", c.min, most, c.meaning), ib.ErrInvalid)
+			return driver.Refuse(op, c.bit.String(), v, fmt.Sprintf("%d to %d, %s", c.min, most, c.meaning),
+				ib.ErrInvalid)
 		}
 	}
 	if mask&ib.AttrAccess != 0 && a.Access&^(ib.QPAccessMask|ib.LocalWrite) != 0 {
-		return ib.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(a.Access)), fmt.Sprintf("bits of %#x",
+		return driver.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(a.Access)), fmt.Sprintf("bits of %#x",
 			uint32(ib.QPAccessMask|ib.LocalWrite)), ib.ErrInvalid)
 	}
 	if mask&ib.AttrAV != 0 {
@@ -108,7 +110,7 @@ func (d *device) checkMTU(op string, a *ib.QPAttr) error {
 	}
 	active := ib.MTUFromCode(int(port.active_mtu))
 	if !a.PathMTU.Valid() || a.PathMTU > active {
-		return ib.Refuse(op, "PathMTU", int(a.PathMTU),
+		return driver.Refuse(op, "PathMTU", int(a.PathMTU),
 			fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's active MTU of %d; both ends need the same",
 				active), ib.ErrInvalid)
 	}
@@ -166,18 +168,20 @@ func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno s
 	missing := required(q.typ, from, to) &^ mask
 	switch {
 	case mask&ib.AttrCurState != 0 && a.CurState != from:
-		return ib.Refuse(op, "CurState", a.CurState, fmt.Sprintf("%v, the state that the QP is in", from), ib.ErrState)
+		return driver.Refuse(op, "CurState", a.CurState, fmt.Sprintf("%v, the state that the QP is in", from),
+			ib.ErrState)
 	case to != ib.StateReset && to != ib.StateErr && follows[from]&(1<<to) == 0:
-		return ib.Refuse(op, "State", to, "RESET, ERR, or the next of INIT, RTR, RTS, SQD", ib.ErrState)
+		return driver.Refuse(op, "State", to, "RESET, ERR, or the next of INIT, RTR, RTS, SQD", ib.ErrState)
 	case missing != 0:
-		return ib.Refuse(op, "attribute mask", mask, fmt.Sprintf("must also have %v", missing), reason)
+		return driver.Refuse(op, "attribute mask", mask, fmt.Sprintf("must also have %v", missing), reason)
 	}
 	if mask&ib.AttrAV != 0 {
 		if err := q.dev.explainAH(op, &a.AH, errno); err != nil {
 			return err
 		}
 	}
-	return ib.Refuse(op, "attribute mask", mask, "what this change of state permits (IBTA 11.2.5.2 table 91)", reason)
+	return driver.Refuse(op, "attribute mask", mask, "what this change of state permits (IBTA 11.2.5.2 table 91)",
+		reason)
 }
 
 // cAttr returns the C form of attributes that checkAttr passed.

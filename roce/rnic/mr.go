@@ -15,11 +15,14 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
 // mr is a memory region.
 type mr struct {
+	driver.Implementation
+
 	object
 	c   *C.struct_ibv_mr
 	key ib.Key // key in refs.mrs, guarded by refs; 0 while requests cannot use the region
@@ -59,13 +62,13 @@ func checkRights(op string, access ib.Access) error {
 	value := fmt.Sprintf("%#x", uint32(access))
 	switch {
 	case access&ib.RemoteInvalidate != 0:
-		return ib.Refuse(op, "Access", value,
+		return driver.Refuse(op, "Access", value,
 			"no RemoteInvalidate: through libibverbs peers invalidate windows of type 2 only", ib.ErrNotSupported)
 	case access&^(memoryRights|ib.ZeroBased|ib.OptionalAccess) != 0:
-		return ib.Refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)),
+		return driver.Refuse(op, "Access", value, fmt.Sprintf("bits of %#x", uint32(memoryRights|ib.ZeroBased)),
 			ib.ErrInvalid)
 	case access&(ib.RemoteWrite|ib.RemoteAtomic) != 0 && access&ib.LocalWrite == 0: // IBTA 11.2.8.2
-		return ib.Refuse(op, "Access", value, "RemoteWrite and RemoteAtomic only together with LocalWrite",
+		return driver.Refuse(op, "Access", value, "RemoteWrite and RemoteAtomic only together with LocalWrite",
 			ib.ErrInvalid)
 	}
 	return nil
@@ -78,11 +81,11 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 		return nil, err
 	}
 	if init.Access&ib.ZeroBased != 0 && init.IOVA != 0 {
-		return nil, ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0 with ZeroBased", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA), "0 with ZeroBased", ib.ErrInvalid)
 	}
 	base, iova := layout(&init)
 	if pages := uint64(os.Getpagesize()); (iova^uint64(base))%pages != 0 { // ib_uverbs_reg_mr
-		return nil, ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", iova),
+		return nil, driver.Refuse(op, "IOVA", fmt.Sprintf("%#x", iova),
 			fmt.Sprintf("addresses that leave %#x when divided by the page size, as that of the memory does",
 				uint64(base)%pages), ib.ErrInvalid)
 	}
@@ -106,7 +109,7 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 // explain adds the likely reason to the error of a device that has refused a region.
 func (m *mr) explain(op string, err error) error {
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
-		return ib.Refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
+		return driver.Refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
 			"rights that the device has (Attr().Caps), on at least 1 byte", why(err, ib.ErrLimit))
 	}
 	return verbError(op, err)
@@ -147,7 +150,7 @@ func (m *mr) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if mask == 0 || mask&^(ib.ReregTranslation|ib.ReregPD|ib.ReregAccess) != 0 {
-		return ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
+		return driver.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)),
 			"one or more of the Rereg constants of package ib", ib.ErrInvalid)
 	}
 	if err := m.lock(op); err != nil {
@@ -170,7 +173,7 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	if mask&ib.ReregTranslation != 0 {
 		base, _ := layout(&ib.MRInit{Buf: init.Buf})
 		if init.IOVA != 0 && init.IOVA != uint64(base) {
-			return ib.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA),
+			return driver.Refuse(op, "IOVA", fmt.Sprintf("%#x", init.IOVA),
 				"0: ibv_rereg_mr names memory by its own address only", ib.ErrNotSupported)
 		}
 		next.buf, next.addr, next.pin = init.Buf, uint64(base), pinned(init.Buf)

@@ -10,10 +10,13 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // mw is a memory window.
 type mw struct {
+	driver.Implementation
+
 	object
 	c    *C.struct_ibv_mw
 	pd   *pd
@@ -29,7 +32,7 @@ type mw struct {
 func (p *pd) AllocMW(typ ib.MWType) (ib.MW, error) {
 	const op = "allocate memory window"
 	if typ != ib.MWType1 && typ != ib.MWType2 {
-		return nil, ib.Refuse(op, "type", typ, "MWType1 or MWType2", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "type", typ, "MWType1 or MWType2", ib.ErrInvalid)
 	}
 	if err := p.lock(op); err != nil {
 		return nil, err
@@ -56,10 +59,10 @@ func (w *mw) RKey() ib.Key { return ib.Key(w.rkey.Load()) }
 func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	const op = "bind memory window"
 	if w.typ != ib.MWType1 {
-		return ib.Refuse(op, "window", w.typ, "type 1; PostSend with BindMW binds type 2", ib.ErrInvalid)
+		return driver.Refuse(op, "window", w.typ, "type 1; PostSend with BindMW binds type 2", ib.ErrInvalid)
 	}
 	if b.Access&ib.ZeroBased != 0 { // IBTA o10-36.2.2
-		return ib.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(b.Access)), "no ZeroBased for windows of type 1",
+		return driver.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(b.Access)), "no ZeroBased for windows of type 1",
 			ib.ErrInvalid)
 	}
 	if err := w.lock(op); err != nil {
@@ -104,11 +107,12 @@ func (w *mw) regionOf(b *ib.MWBind) (*mr, error) {
 		m = w.region
 	}
 	if m == nil {
-		return nil, ib.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)), "that of an open region of this device",
+		return nil, driver.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)),
+			"that of an open region of this device",
 			ib.ErrInvalid)
 	}
 	if m.pd != w.pd {
-		return nil, ib.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)),
+		return nil, driver.Refuse(op, "LKey", fmt.Sprintf("%#x", uint32(b.LKey)),
 			"that of a region in the window's protection domain", ib.ErrForeign)
 	}
 	return m, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // kind is a kind of verbs object. Closing the device destroys objects in this order: users before
@@ -116,5 +117,5 @@ func find[T interface{ base() *object }](d *device, op, attr string, arg any) (T
 	default:
 		return t, nil
 	}
-	return t, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), "an open one of this device", err)
+	return t, driver.Refuse(op, attr, fmt.Sprintf("%T", arg), "an open one of this device", err)
 }

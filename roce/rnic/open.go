@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Devices returns the names of the machine's RDMA devices.
@@ -55,13 +56,13 @@ func Open(name string) (ib.Device, error) {
 	at := slices.Index(names, name)
 	switch {
 	case len(names) == 0:
-		return nil, ib.Refuse(op, "name", fmt.Sprintf("%q", name),
+		return nil, driver.Refuse(op, "name", fmt.Sprintf("%q", name),
 			"none: this machine has no RDMA device (rdma link add rxe0 type rxe netdev eth0 makes a software one)",
 			ib.ErrInvalid)
 	case name == "":
 		at = 0
 	case at < 0:
-		return nil, ib.Refuse(op, "name", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
+		return nil, driver.Refuse(op, "name", fmt.Sprintf("%q", name), strings.Join(names, ", "), ib.ErrInvalid)
 	}
 	ctx, err := C.ibv_open_device(list[at])
 	if ctx == nil {

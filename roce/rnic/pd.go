@@ -5,10 +5,15 @@ package rnic
 // #include "shim.h"
 import "C"
 
-import "github.com/goroce/goroce/ib"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+)
 
 // pd is a protection domain.
 type pd struct {
+	driver.Implementation
+
 	object
 	c *C.struct_ibv_pd
 }
@@ -33,6 +38,8 @@ func (p *pd) free() error { return check("close protection domain", C.ibv_deallo
 
 // xrcd is an XRC domain.
 type xrcd struct {
+	driver.Implementation
+
 	object
 	c *C.struct_ibv_xrcd
 }

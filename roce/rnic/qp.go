@@ -12,10 +12,13 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // queuePair is a queue pair.
 type queuePair struct {
+	driver.Implementation
+
 	object
 	c    *C.struct_ibv_qp
 	pd   *pd
@@ -113,7 +116,7 @@ func (d *device) checkQP(op string, init *ib.QPInit) error {
 	switch init.Type {
 	case ib.RC, ib.UC, ib.UD, ib.XRCINI, ib.XRCTGT:
 	default:
-		return ib.Refuse(op, "Type", init.Type, "RC, UC, UD, XRCINI or XRCTGT", ib.ErrNotSupported)
+		return driver.Refuse(op, "Type", init.Type, "RC, UC, UD, XRCINI or XRCTGT", ib.ErrNotSupported)
 	}
 	for _, c := range []struct {
 		attr       string
@@ -126,7 +129,7 @@ func (d *device) checkQP(op string, init *ib.QPInit) error {
 		{"Cap.MaxInline", init.Cap.MaxInline, d.attr.MaxInline},
 	} {
 		if c.value < 0 || c.value > c.max {
-			return ib.Refuse(op, c.attr, c.value, fmt.Sprintf("0 to %d", c.max), ib.ErrInvalid)
+			return driver.Refuse(op, c.attr, c.value, fmt.Sprintf("0 to %d", c.max), ib.ErrInvalid)
 		}
 	}
 	return nil
@@ -179,10 +182,10 @@ func (q *queuePair) PostRecv(wrs []ib.RecvWR) (int, error) {
 	case q.recv.c == nil:
 		return 0, fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
 	case q.srq || q.typ == ib.XRCINI || q.typ == ib.XRCTGT:
-		return 0, ib.Refuse(q.op(verb), "QP", q.typ,
+		return 0, driver.Refuse(q.op(verb), "QP", q.typ,
 			"a QP with a receive queue of its own; this one has none, or an SRQ", ib.ErrInvalid)
 	case q.lastState() == ib.StateReset:
-		return 0, ib.Refuse(q.op(verb), "QP state", ib.StateReset, "INIT and later", ib.ErrState)
+		return 0, driver.Refuse(q.op(verb), "QP state", ib.StateReset, "INIT and later", ib.ErrState)
 	case q.cap.MaxRecvWR == 0:
 		return 0, fmt.Errorf("%s: created with MaxRecvWR 0: %w", q.op(verb), ib.ErrQueueFull)
 	}
@@ -203,9 +206,9 @@ func (q *queuePair) AttachMulticast(group ib.GID) error {
 	op := q.op("attach multicast to")
 	switch {
 	case q.typ != ib.UD:
-		return ib.Refuse(op, "Type", q.typ, "UD", ib.ErrInvalid)
+		return driver.Refuse(op, "Type", q.typ, "UD", ib.ErrInvalid)
 	case !group.Addr().IsMulticast():
-		return ib.Refuse(op, "group", group.Addr(), "a multicast address in GID form", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group.Addr(), "a multicast address in GID form", ib.ErrInvalid)
 	}
 	if err := q.lock(op); err != nil {
 		return err
@@ -230,7 +233,7 @@ func (q *queuePair) DetachMulticast(group ib.GID) error {
 	}
 	defer q.dev.mu.Unlock()
 	if _, found := q.groups[group]; !found {
-		return ib.Refuse(op, "group", group.Addr(), "one that the QP is attached to", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group.Addr(), "one that the QP is attached to", ib.ErrInvalid)
 	}
 	return q.detach(op, group)
 }

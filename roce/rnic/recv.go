@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // recvQueue is the receive queue of a QP, or an SRQ.
@@ -45,7 +46,7 @@ func (q *recvQueue) post(wrs []ib.RecvWR) (n int, err error) {
 // put fills in a request.
 func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
 	if len(wr.SGL) > q.maxSGE {
-		return ib.Refuse("receive request", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
+		return driver.Refuse("receive request", "SGL", fmt.Sprintf("%d entries", len(wr.SGL)),
 			fmt.Sprintf("at most %d (MaxRecvSGE or MaxSGE)", q.maxSGE), ib.ErrInvalid)
 	}
 	to.wr_id = C.uint64_t(wr.ID)

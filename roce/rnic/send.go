@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // sendQueue is the send queue of a QP.
@@ -86,7 +87,7 @@ func (q *queuePair) canSend(verb string) error {
 		return fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
 	}
 	if s := q.lastState(); s == ib.StateReset || s == ib.StateInit || s == ib.StateRTR { // IBTA 10.8.3.2
-		return ib.Refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
+		return driver.Refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
 	}
 	if q.cap.MaxSendWR == 0 {
 		return fmt.Errorf("%s: created with MaxSendWR 0: %w", q.op(verb), ib.ErrQueueFull)
@@ -121,7 +122,7 @@ func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
 
 // bad returns the error for a request that is refused here and not passed to the library.
 func (q *queuePair) bad(attr string, value any, allowed string, err error) error {
-	return ib.Refuse(q.op("post send on"), attr, value, allowed, err)
+	return driver.Refuse(q.op("post send on"), attr, value, allowed, err)
 }
 
 // put fills in a request.

@@ -11,10 +11,13 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // srq is a shared receive queue.
 type srq struct {
+	driver.Implementation
+
 	object
 	c    *C.struct_ibv_srq
 	pd   *pd
@@ -53,7 +56,7 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 		uses = append(uses, &domain.object, &completes.object)
 		s.c, err = C.rnic_create_xrc_srq(p.c, domain.c, completes.c.cq, &attr.attr)
 	default:
-		return nil, ib.Refuse(op, "Type", init.Type, "SRQBasic or SRQXRC", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "Type", init.Type, "SRQBasic or SRQXRC", ib.ErrInvalid)
 	}
 	if s.c == nil {
 		return nil, verbError(op, err)
@@ -87,11 +90,11 @@ func (s *srq) open(op string, maxSGE int) error {
 func (d *device) checkSRQ(op string, a *ib.SRQAttr) error {
 	switch {
 	case a.MaxWR < 1 || a.MaxWR > d.attr.MaxSRQWR:
-		return ib.Refuse(op, "MaxWR", a.MaxWR, fmt.Sprintf("1 to %d", d.attr.MaxSRQWR), ib.ErrInvalid)
+		return driver.Refuse(op, "MaxWR", a.MaxWR, fmt.Sprintf("1 to %d", d.attr.MaxSRQWR), ib.ErrInvalid)
 	case a.MaxSGE < 0 || a.MaxSGE > d.attr.MaxSRQSGE:
-		return ib.Refuse(op, "MaxSGE", a.MaxSGE, fmt.Sprintf("0 to %d", d.attr.MaxSRQSGE), ib.ErrInvalid)
+		return driver.Refuse(op, "MaxSGE", a.MaxSGE, fmt.Sprintf("0 to %d", d.attr.MaxSRQSGE), ib.ErrInvalid)
 	case a.Limit < 0 || a.Limit > a.MaxWR:
-		return ib.Refuse(op, "Limit", a.Limit, fmt.Sprintf("0 to MaxWR, %d", a.MaxWR), ib.ErrInvalid)
+		return driver.Refuse(op, "Limit", a.Limit, fmt.Sprintf("0 to MaxWR, %d", a.MaxWR), ib.ErrInvalid)
 	}
 	return nil
 }
@@ -111,7 +114,7 @@ func (s *srq) Num() uint32 { return s.num }
 func (s *srq) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	const op = "modify SRQ"
 	if mask == 0 || mask&^(ib.SRQMaxWR|ib.SRQLimit) != 0 {
-		return ib.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)), "SRQMaxWR, SRQLimit or both", ib.ErrInvalid)
+		return driver.Refuse(op, "mask", fmt.Sprintf("%#x", uint8(mask)), "SRQMaxWR, SRQLimit or both", ib.ErrInvalid)
 	}
 	if err := s.lock(op); err != nil {
 		return err

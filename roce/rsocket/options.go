@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Options configure a connection. The defaults are those of librdmacm's rsockets.
@@ -85,7 +86,7 @@ func (o Options) resolve(a *ib.DeviceAttr) (Options, error) {
 			*c.field = c.deflt
 		}
 		if *c.field < c.low || *c.field > c.high {
-			return o, ib.Refuse("rsocket", c.name, *c.field, c.allowed, ib.ErrInvalid)
+			return o, driver.Refuse("rsocket", c.name, *c.field, c.allowed, ib.ErrInvalid)
 		}
 	}
 	o.ReceiveBuffer = roundUp(o.ReceiveBuffer, minBuffer)

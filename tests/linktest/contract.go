@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
 )
@@ -186,7 +187,7 @@ func testCaps(t *testing.T, a, _ link.Link) {
 		c.RunBytes < 65000 {
 		t.Errorf("capabilities make no sense: %+v", c)
 	}
-	if d := a.Deadline(); d != ib.Never {
+	if d := a.Deadline(); d != driver.Never {
 		t.Errorf("Deadline of an idle link is %d, want Never", d)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Status is the result of a request. If it is not OK the body of the reply is that of PutError.
@@ -94,7 +95,7 @@ func GetError(b []byte, s Status) error {
 	}
 	switch {
 	case texts[1] != "":
-		return ib.Refuse(texts[0], texts[1], texts[2], texts[3], sentinel)
+		return driver.Refuse(texts[0], texts[1], texts[2], texts[3], sentinel)
 	case sentinel == nil:
 		return errors.New(texts[0])
 	}

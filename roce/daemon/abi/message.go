@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Version is the protocol version of this package. A daemon refuses clients that do not support it.
@@ -125,7 +126,7 @@ func Put[T any](b []byte, v *T) []byte {
 // Get is the inverse of Put. b must be exactly as long as a T.
 func Get[T any](b []byte) (v T, err error) {
 	if len(b) != int(unsafe.Sizeof(v)) {
-		return v, ib.Refuse(fmt.Sprintf("read %T", v), "length", len(b), fmt.Sprintf("%d bytes", unsafe.Sizeof(v)),
+		return v, driver.Refuse(fmt.Sprintf("read %T", v), "length", len(b), fmt.Sprintf("%d bytes", unsafe.Sizeof(v)),
 			ib.ErrInvalid)
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), len(b)), b)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -257,7 +258,7 @@ func fits(op abi.Op, attr string, data []byte, most int) error {
 	if len(data) <= most {
 		return nil
 	}
-	return ib.Refuse(op.String(), attr, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
+	return driver.Refuse(op.String(), attr, fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d", most),
 		ib.ErrPrivateData)
 }
 

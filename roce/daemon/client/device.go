@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
@@ -25,6 +26,8 @@ type Options struct {
 
 // Device is a device of the daemon. It implements ib.Device.
 type Device struct {
+	driver.Implementation
+
 	link      *control
 	attr      ib.DeviceAttr
 	doorbells []*ring.Doorbells // by shard, in pages
@@ -123,7 +126,7 @@ const mostShards = abi.MaxFDs
 func (d *Device) shareDoorbells(r *abi.OpenReply) error {
 	size := ring.DoorbellsSize(int(r.Doorbells))
 	if size == 0 || r.Shards < 1 || r.Shards > mostShards {
-		return ib.Refuse("open device", "shards and doorbells", fmt.Sprintf("%d of %d", r.Shards, r.Doorbells),
+		return driver.Refuse("open device", "shards and doorbells", fmt.Sprintf("%d of %d", r.Shards, r.Doorbells),
 			fmt.Sprintf("1 to %d of 1 to %d", mostShards, ring.MaxDoorbells), ib.ErrInvalid)
 	}
 	pages, fd, err := newMapped(size * int(r.Shards))
@@ -315,10 +318,11 @@ func (d *Device) forget(o *object) {
 func (d *Device) hasDoorbell(shard, doorbell uint32) error {
 	const op = "create QP"
 	if n := len(d.doorbells); shard >= uint32(n) {
-		return ib.Refuse(op, "shard that the daemon names", shard, fmt.Sprintf("less than %d", n), ib.ErrInvalid)
+		return driver.Refuse(op, "shard that the daemon names", shard, fmt.Sprintf("less than %d", n), ib.ErrInvalid)
 	}
 	if n := d.doorbells[shard].Len(); int64(doorbell) >= int64(n) {
-		return ib.Refuse(op, "doorbell that the daemon names", doorbell, fmt.Sprintf("less than %d", n), ib.ErrInvalid)
+		return driver.Refuse(op, "doorbell that the daemon names", doorbell, fmt.Sprintf("less than %d", n),
+			ib.ErrInvalid)
 	}
 	return nil
 }

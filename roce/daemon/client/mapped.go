@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -36,7 +37,8 @@ func newMapped(size int) (m *mapped, fd int, err error) {
 func makeMemory(name string, size int) (buf []byte, fd int, err error) {
 	var limit unix.Rlimit // beyond it ftruncate(2) would end this process (SIGXFSZ)
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && uint64(size) > limit.Cur {
-		return nil, -1, ib.Refuse("make a memfd", "size", size, fmt.Sprintf("%d bytes; ulimit -f raises it", limit.Cur),
+		return nil, -1, driver.Refuse("make a memfd", "size", size, fmt.Sprintf("%d bytes; ulimit -f raises it",
+			limit.Cur),
 			ib.ErrLimit)
 	}
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -77,7 +79,7 @@ func askRings[Request any](d *Device, op abi.Op, r Request, size int) (answer ab
 		return answer, nil, err
 	}
 	if answer.Size > uint64(len(m.buf)) || answer.Send > answer.Size || answer.Recv > answer.Size-answer.Send {
-		return answer, nil, ib.Refuse(op.String(), "bytes that the daemon's rings take",
+		return answer, nil, driver.Refuse(op.String(), "bytes that the daemon's rings take",
 			fmt.Sprintf("%d, of which %d to send and %d to receive", answer.Size, answer.Send, answer.Recv),
 			fmt.Sprintf("the %d that were sent along", len(m.buf)), ib.ErrInvalid)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/internal/objects"
 )
@@ -38,7 +39,7 @@ type piece struct {
 // the memory is registered as other memory of the process is: slower, and if the daemon may access it.
 func Alloc(size int) ([]byte, error) {
 	if size <= 0 {
-		return nil, ib.Refuse("allocate memory", "size", size, "more than 0 bytes", ib.ErrInvalid)
+		return nil, driver.Refuse("allocate memory", "size", size, "more than 0 bytes", ib.ErrInvalid)
 	}
 	buf, fd, err := makeMemory("goroce", size)
 	if err != nil {
@@ -64,7 +65,7 @@ func Free(buf []byte) error {
 	})
 	if i < 0 {
 		pieces.Unlock()
-		return ib.Refuse("free memory", "memory", fmt.Sprintf("%d bytes at %#x", len(buf), start),
+		return driver.Refuse("free memory", "memory", fmt.Sprintf("%d bytes at %#x", len(buf), start),
 			"what Alloc returned, once", ib.ErrInvalid)
 	}
 	p := pieces.list[i]
@@ -316,7 +317,7 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		return err
 	}
 	if w.typ != ib.MWType1 {
-		return ib.Refuse(op, "window", w.typ, "type 1; post a BindMW request for windows of type 2", ib.ErrInvalid)
+		return driver.Refuse(op, "window", w.typ, "type 1; post a BindMW request for windows of type 2", ib.ErrInvalid)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,11 +6,14 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // object is the part that all objects of a device have in common.
 type object struct {
+	driver.Implementation
+
 	dev    *Device
 	handle abi.Handle
 	dead   atomic.Bool
@@ -50,7 +53,7 @@ func owned[T interface {
 }](d *Device, op, attr string, arg any) (T, error) {
 	var none T
 	fail := func(allowed string, err error) (T, error) {
-		return none, ib.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
+		return none, driver.Refuse(op, attr, fmt.Sprintf("%T", arg), allowed, err)
 	}
 	o, ok := arg.(T)
 	switch {

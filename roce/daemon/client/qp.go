@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
@@ -143,7 +144,7 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 		return err
 	}
 	if mask&ib.AttrState != 0 && attr.State >= ib.NumQPStates { // q.front knows no other states
-		return ib.Refuse(fmt.Sprintf("%s %#x", op, uint32(q.front.Num)), "State", attr.State, "RESET to ERR",
+		return driver.Refuse(fmt.Sprintf("%s %#x", op, uint32(q.front.Num)), "State", attr.State, "RESET to ERR",
 			ib.ErrInvalid)
 	}
 	if err := tell(q.dev.link, abi.OpModifyQP, abi.QPAttrOf(q.handle, &attr, mask)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -77,7 +78,7 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 		if port >= userPorts || s.privileged(uid) {
 			return nil
 		}
-		return ib.Refuse("bind", "port", fmt.Sprintf("%d of %v", port, space),
+		return driver.Refuse("bind", "port", fmt.Sprintf("%d of %v", port, space),
 			fmt.Sprintf("%d and above for user %d; others are for root and the daemon's own user", userPorts, uid),
 			ib.ErrPermission)
 	}

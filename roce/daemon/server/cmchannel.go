@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -70,9 +71,10 @@ func (c *session) inScope(h abi.Handle, scope *abi.CMScope) error {
 	}
 	switch {
 	case o == nil || o.kind != want:
-		return ib.Refuse(c.op.String(), "ID", uint32(h), "an ID, or a membership, that is open", ib.ErrClosed)
+		return driver.Refuse(c.op.String(), "ID", uint32(h), "an ID, or a membership, that is open", ib.ErrClosed)
 	case o.cm.channel.object.handle != scope.Channel:
-		return ib.Refuse(c.op.String(), "ID", uint32(h), fmt.Sprintf("one on channel %d", scope.Channel), ib.ErrInvalid)
+		return driver.Refuse(c.op.String(), "ID", uint32(h), fmt.Sprintf("one on channel %d", scope.Channel),
+			ib.ErrInvalid)
 	}
 	return nil
 }

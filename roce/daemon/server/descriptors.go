@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // All clients share the daemon's descriptors, which are limited. An eighth is reserved for those
@@ -28,7 +29,7 @@ func spare(fd int) error {
 	if uint64(fd) < most {
 		return nil
 	}
-	return ib.Refuse("serve a client", "descriptors of the daemon", fd+1,
+	return driver.Refuse("serve a client", "descriptors of the daemon", fd+1,
 		fmt.Sprintf("%d; LimitNOFILE= of its unit, or ulimit -n, raises it", most), ib.ErrLimit)
 }
 

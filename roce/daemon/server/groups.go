@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -39,7 +40,7 @@ func (t *groups) enter(op string, uid uint32, gid ib.GID) error {
 		g = &group{members: scarce{most: t.places}, users: map[uint32]int64{}}
 	}
 	full := func(what string, would, most, of int64) error {
-		return ib.Refuse(op, what+" of one user", would,
+		return driver.Refuse(op, what+" of one user", would,
 			fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most, of),
 			ib.ErrLimit)
 	}

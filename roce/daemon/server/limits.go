@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -120,11 +121,11 @@ func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	waiting := u.closer.waiting()
 	switch {
 	case a.connections > 0 && u.clients > a.connections:
-		err = ib.Refuse("connect", "connections of one user", u.clients,
+		err = driver.Refuse("connect", "connections of one user", u.clients,
 			fmt.Sprintf("%d; limits.user.connections in the daemon's configuration raises it", a.connections),
 			ib.ErrLimit)
 	case waiting >= mostWaiting:
-		err = ib.Refuse("connect", "connections of one user that wait for files to be closed", waiting,
+		err = driver.Refuse("connect", "connections of one user that wait for files to be closed", waiting,
 			fmt.Sprintf("less than %d; a program of this user has sent files that take long to close", mostWaiting),
 			ib.ErrLimit)
 	}
@@ -175,7 +176,7 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	}
 	if c.unit != nil {
 		if most, ok := c.unit.objects[what].allows(c.user.used[what], n); !ok {
-			return ib.Refuse(op.String(), resourceText[what].name+" of one user", c.user.used[what]+n,
+			return driver.Refuse(op.String(), resourceText[what].name+" of one user", c.user.used[what]+n,
 				fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most,
 					c.unit.objects[what].most), ib.ErrLimit)
 		}
@@ -208,7 +209,7 @@ func (a *accounts) charge(user *account, n int64) error {
 func (a *accounts) room(op string, client, user *account, what resource, n int64) error {
 	text := &resourceText[what]
 	full := func(of string, would int64, allowed string) error {
-		return ib.Refuse(op, fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
+		return driver.Refuse(op, fmt.Sprintf("%s of one %s", text.name, of), would, allowed, ib.ErrLimit)
 	}
 	if kind := scarceOf[what]; kind != plenty {
 		s, holds := &a.scarce[kind], user.usedOf(kind)

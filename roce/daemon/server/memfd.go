@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -51,7 +52,7 @@ const mostFileBytes = 1 << 40
 func shareMemory(c *session, _ []byte, fds []int) (reply, error) {
 	const op = abi.OpShareMemory
 	if len(fds) != 1 {
-		return done(ib.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid))
+		return done(driver.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid))
 	}
 	if err := c.take(op, heap, fileHeap); err != nil {
 		return done(err)
@@ -72,7 +73,7 @@ func (l *files) share(c *session, op abi.Op, fd int) (*file, error) {
 		return nil, err
 	}
 	if m.size == 0 {
-		return nil, ib.Refuse(op.String(), "bytes of the memfd", 0, "at least 1", ib.ErrInvalid)
+		return nil, driver.Refuse(op.String(), "bytes of the memfd", 0, "at least 1", ib.ErrInvalid)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +140,7 @@ func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if addr > f.size || length > f.size-addr || addr+length > mostFileBytes {
-		return nil, ib.Refuse(op.String(), "range", fmt.Sprintf("%d bytes from %d on", length, addr),
+		return nil, driver.Refuse(op.String(), "range", fmt.Sprintf("%d bytes from %d on", length, addr),
 			fmt.Sprintf("within the %d bytes that the memfd had when it was shared, and within %d", f.size,
 				uint64(mostFileBytes)), ib.ErrInvalid)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
@@ -58,7 +59,7 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		}
 		return &mapping{Memory: mem}, nil
 	}
-	return nil, ib.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
+	return nil, driver.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
 // openProcess makes the memory of the client's process accessible.

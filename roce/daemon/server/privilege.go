@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -20,7 +21,7 @@ func (c *session) denied(op abi.Op, attr, value, allowed string) error {
 	if c.srv.privileged(c.who.Uid) {
 		return nil
 	}
-	return ib.Refuse(op.String(), attr, value,
+	return driver.Refuse(op.String(), attr, value,
 		fmt.Sprintf("%s for user %d; others are for root and the daemon's own user", allowed, c.who.Uid),
 		abi.ErrPermission)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -38,7 +39,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	q := made.(*roce.QP)
 	b := c.doorbells[q.Shard()]
 	if len(b.free) == 0 {
-		full := ib.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
+		full := driver.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
 			fmt.Sprintf("%d; another connection may have as many", perShard), ib.ErrLimit)
 		return done(errors.Join(q.Close(), full))
 	}

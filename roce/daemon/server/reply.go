@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -43,7 +44,7 @@ func (c *session) reply(to abi.Header, r *reply) error {
 // unsent answers a request whose reply could not carry its descriptors, with an error, and closes
 // the object that the request has created. If the descriptors are the session's, the session ends.
 func (c *session) unsent(to abi.Header, r *reply) error {
-	full := ib.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
+	full := driver.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
 		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has "+
 			"received",
 		ib.ErrLimit)

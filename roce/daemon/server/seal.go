@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -33,7 +34,7 @@ type memfd struct {
 // checkMemfd refuses files that are not plain memory, that could become shorter, or that cannot be sealed.
 func checkMemfd(op abi.Op, fd int) (m memfd, err error) {
 	bad := func(attr string, value any, allowed string) (memfd, error) {
-		return m, ib.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
+		return m, driver.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -83,7 +84,7 @@ func mapMemfd(op abi.Op, fd int, size uint64) ([]byte, error) {
 func seal(op abi.Op, fd int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
 	if err != nil {
-		return ib.Refuse(op.String(), "adding F_SEAL_FUTURE_WRITE", err, "a memfd whose seals may be added to",
+		return driver.Refuse(op.String(), "adding F_SEAL_FUTURE_WRITE", err, "a memfd whose seals may be added to",
 			ib.ErrInvalid)
 	}
 	return nil
@@ -139,7 +140,7 @@ func (l *memfds) open(f *file, op abi.Op, fd int, m *memfd) (err error) {
 			return nil
 		}
 	}
-	return ib.Refuse(op.String(), "seals", "F_SEAL_FUTURE_WRITE",
+	return driver.Refuse(op.String(), "seals", "F_SEAL_FUTURE_WRITE",
 		"none that forbids to map the memory for writing, as a daemon adds when the memory is shared with it, unless "+
 			"a connection of this user still shares it; take new memory, or register it as memory of the process",
 		ib.ErrInvalid)

@@ -3,7 +3,7 @@ package server
 import (
 	"fmt"
 
-	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -25,7 +25,7 @@ func (c *session) checkSender(m *message) error {
 		c.srv.log.Warn("requests of another process on the connection of a client are refused", "pid", c.who.Pid,
 			"uid", c.who.Uid, "sender", s.Pid, "sender_uid", s.Uid)
 	}
-	return ib.Refuse(m.Op.String(), "sender", fmt.Sprintf("process %d of user %d", s.Pid, s.Uid),
+	return driver.Refuse(m.Op.String(), "sender", fmt.Sprintf("process %d of user %d", s.Pid, s.Uid),
 		fmt.Sprintf("process %d, which has connected; each process has to connect itself", c.who.Pid),
 		abi.ErrPermission)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/machine"
@@ -82,7 +83,8 @@ type unit struct {
 // and before it calls Server.Close. Meanwhile only the server may call their NextEvent.
 func New(devices []*roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
-		return nil, ib.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices), ib.ErrInvalid)
+		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
+			ib.ErrInvalid)
 	}
 	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(),
 		sessions: map[*session]struct{}{}, lastLeft: time.Now()}
@@ -339,5 +341,5 @@ func (s *Server) find(name string) (*unit, error) {
 		}
 		names = append(names, u.name)
 	}
-	return nil, ib.Refuse("open device", "name", name, fmt.Sprintf("those of the daemon: %q", names), ib.ErrInvalid)
+	return nil, driver.Refuse("open device", "name", name, fmt.Sprintf("those of the daemon: %q", names), ib.ErrInvalid)
 }

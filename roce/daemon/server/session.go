@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
@@ -188,7 +189,8 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	}
 	switch {
 	case handle == nil:
-		return none, ib.Refuse("request", "Op", uint16(op), fmt.Sprintf("1 to %d", len(handlers)-1), ib.ErrNotSupported)
+		return none, driver.Refuse("request", "Op", uint16(op), fmt.Sprintf("1 to %d", len(handlers)-1),
+			ib.ErrNotSupported)
 	case op != abi.OpHello && !c.greeted:
 		return none, fmt.Errorf("%v: say hello first: %w", op, ib.ErrState)
 	case op > abi.OpOpen && op != abi.OpQueryDevice && op != abi.OpHold && c.unit == nil:
@@ -443,11 +445,11 @@ func (c *session) remove(o *object) {
 func lookup[T any](c *session, op abi.Op, attr string, h abi.Handle) (v T, err error) {
 	o := c.objects[h]
 	if o == nil {
-		return v, ib.Refuse(op.String(), attr, uint32(h), "a handle of this connection that is open", ib.ErrClosed)
+		return v, driver.Refuse(op.String(), attr, uint32(h), "a handle of this connection that is open", ib.ErrClosed)
 	}
 	v, ok := o.value.(T)
 	if !ok {
-		return v, ib.Refuse(op.String(), attr, fmt.Sprintf("handle %d, a %T", h, o.value),
+		return v, driver.Refuse(op.String(), attr, fmt.Sprintf("handle %d, a %T", h, o.value),
 			fmt.Sprintf("a %T", v), ib.ErrInvalid)
 	}
 	return v, nil

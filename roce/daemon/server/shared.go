@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
@@ -13,7 +14,7 @@ type shared struct{ buf []byte }
 // newShared maps the first size bytes of the memfd that comes with a request, whatever they are, and seals it.
 func newShared(op abi.Op, fds []int, size int) (*shared, error) {
 	bad := func(attr string, value any, allowed string) (*shared, error) {
-		return nil, ib.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
+		return nil, driver.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
 	}
 	if len(fds) != 1 {
 		return bad("descriptors", len(fds), fmt.Sprintf("one, of a memfd of %d bytes", size))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
@@ -169,7 +170,7 @@ func (w *walkWorld) pass() {
 		return
 	}
 	next := min(w.devs[0].Deadline(), w.devs[1].Deadline())
-	if w.one(4) || next == ib.Never {
+	if w.one(4) || next == driver.Never {
 		next = w.now + idleAfter
 	}
 	w.now = max(next, w.now+askAfter)
@@ -191,7 +192,7 @@ func (w *walkWorld) settle(what string, holds func() bool) {
 		for _, d := range w.devs {
 			more = d.Step(w.now) || more
 		}
-		if next := min(w.devs[0].Deadline(), w.devs[1].Deadline()); !more && next != ib.Never {
+		if next := min(w.devs[0].Deadline(), w.devs[1].Deadline()); !more && next != driver.Never {
 			w.now = max(w.now, next)
 		}
 		if w.now > end {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
@@ -83,7 +84,7 @@ func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 			d, err = c.unit.share(key, r.Flags)
 		}
 	default:
-		err = ib.Refuse(op.String(), "descriptors", len(fds), "none, or the file of the domain", ib.ErrInvalid)
+		err = driver.Refuse(op.String(), "descriptors", len(fds), "none, or the file of the domain", ib.ErrInvalid)
 	}
 	if err != nil {
 		return done(err)
@@ -126,7 +127,7 @@ func (u *unit) share(key domainKey, flags uint32) (*domain, error) {
 	d := u.domains.all[key]
 	switch {
 	case d != nil && flags&abi.XRCDExclusive != 0:
-		return nil, ib.Refuse(op, "flags", flags, "without XRCDExclusive: the file has a domain", ib.ErrInvalid)
+		return nil, driver.Refuse(op, "flags", flags, "without XRCDExclusive: the file has a domain", ib.ErrInvalid)
 	case d != nil:
 		d.life.Lock()
 		defer d.life.Unlock()
@@ -215,7 +216,7 @@ func openQP(c *session, r *abi.OpenQP) (reply, error) {
 		return done(err)
 	}
 	if r.Type != uint32(ib.XRCTGT) {
-		return done(ib.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
+		return done(driver.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
 	}
 	if err := c.takeQP(op, &ib.QPCap{}); err != nil {
 		return done(err)
@@ -232,7 +233,7 @@ func (d *domain) open(c *session, num ib.QPN) (*roce.QP, error) {
 	defer d.life.Unlock()
 	q := d.targets[num]
 	if q == nil {
-		return nil, ib.Refuse("open QP", "QPN", fmt.Sprintf("%#x", uint32(num)),
+		return nil, driver.Refuse("open QP", "QPN", fmt.Sprintf("%#x", uint32(num)),
 			"a target QP of the domain that was made without a PD", ib.ErrInvalid)
 	}
 	d.join(q, c)

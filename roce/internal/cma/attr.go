@@ -1,6 +1,9 @@
 package cma
 
-import "github.com/goroce/goroce/ib"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+)
 
 // InitQPAttr returns the attributes for a Modify of the ID's QP, as Linux's rdma_init_qp_attr does.
 func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
@@ -22,7 +25,7 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 		return attr, mask | ib.AttrAccess, nil
 	}
 	if to != ib.StateRTR && to != ib.StateRTS {
-		return attr, 0, ib.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
+		return attr, 0, driver.Refuse(op, "State", to, "INIT, RTR, RTS", ib.ErrInvalid)
 	}
 	if ud {
 		if to == ib.StateRTS {
@@ -31,7 +34,7 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 		return attr, mask, nil
 	}
 	if !id.agreed {
-		return attr, 0, ib.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
+		return attr, 0, driver.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
 	}
 	p := &id.params
 	attr = ib.QPAttr{

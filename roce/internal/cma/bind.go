@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -32,8 +33,8 @@ func (p *Port) localAddr(op string, a netip.Addr) (netip.Addr, error) {
 			break
 		}
 	}
-	return a, ib.Refuse(op, "address", a,
-		"one of the device: "+ib.ListGIDs(p.host.HeldGIDs())+"; an unspecified one for all of them", ib.ErrNoAddr)
+	return a, driver.Refuse(op, "address", a,
+		"one of the device: "+driver.ListGIDs(p.host.HeldGIDs())+"; an unspecified one for all of them", ib.ErrNoAddr)
 }
 
 // ownAddr returns the device's address that a loopback or unspecified destination means.
@@ -46,7 +47,7 @@ func (p *Port) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 			return own, nil
 		}
 	}
-	return a, ib.Refuse(op, "address", a, "one of: "+ib.ListGIDs(p.host.HeldGIDs()), ib.ErrNoAddr)
+	return a, driver.Refuse(op, "address", a, "one of: "+driver.ListGIDs(p.host.HeldGIDs()), ib.ErrNoAddr)
 }
 
 // Bind gives the ID a local address.
@@ -71,7 +72,7 @@ func (id *ID) bind(op string, local netip.AddrPort) (err error) {
 			return err
 		}
 		if id.init.Space == ib.PortSpaceIPoIB { // Linux's cma_acquire_dev_by_src_ip
-			return ib.Refuse(op, "Space", id.init.Space, "TCP, UDP, IB: RoCE has no IPoIB", ib.ErrInvalid)
+			return driver.Refuse(op, "Space", id.init.Space, "TCP, UDP, IB: RoCE has no IPoIB", ib.ErrInvalid)
 		}
 	}
 	id.local = netip.AddrPortFrom(a, local.Port())
@@ -102,7 +103,7 @@ func (id *ID) bindPort(op string) error {
 	}
 	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", dynamicCount, firstDynamicPort,
 		id.init.Space)
-	return ib.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
+	return driver.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
 }
 
 // bindKey reserves a port or a service ID for an ID.
@@ -229,7 +230,7 @@ func (p *Port) checkBind(op string, id *ID, key uint64, reuse bool) error {
 		}
 		allowed := fmt.Sprintf("one that no other ID has reserved at %v; an ID at %v has: close that ID, choose "+
 			"another port or address, or port 0 for a free one", id.local.Addr(), at.addr)
-		return ib.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
+		return driver.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
 	}
 	return nil
 }
@@ -245,7 +246,7 @@ func (id *ID) Listen(backlog int) error {
 	}
 	defer id.port.mu.Unlock()
 	if backlog < 0 {
-		return ib.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
+		return driver.Refuse(op, "backlog", backlog, "at least 1; 0 for the most", ib.ErrInvalid)
 	}
 	if id.state == stateIdle {
 		if err := id.bind(op, netip.AddrPort{}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Channel is an event channel of the connection manager, with its IDs. It implements ib.CM.
@@ -13,6 +14,8 @@ import (
 // Its queue is bounded by the number of its IDs: an ID has at most one unread event of a type and, for memberships, of
 // a group.
 type Channel struct {
+	driver.Implementation
+
 	port   *Port
 	owner  *Owner
 	tenant any           // whose QPs the IDs may name

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 )
 
@@ -29,7 +30,7 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	to := plainAddr(dst.Addr())
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
-		return ib.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
+		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
 	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
 		if own, err := p.ownAddr(op, to); err == nil {
 			to = own
@@ -46,7 +47,7 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	}
 	a := id.local.Addr()
 	if a.Is4() != to.Is4() && !id.dual() {
-		return ib.Refuse(op, "destination", to,
+		return driver.Refuse(op, "destination", to,
 			fmt.Sprintf("an address of the family of the local one, %v", a), ib.ErrInvalid)
 	}
 	if a.IsUnspecified() {
@@ -91,7 +92,7 @@ func (id *ID) ResolveRoute(time.Duration) error {
 	}
 	defer id.port.mu.Unlock()
 	if id.routing {
-		return ib.Refuse(op, "CM ID", "resolving the route", "one call at a time", ib.ErrState)
+		return driver.Refuse(op, "CM ID", "resolving the route", "one call at a time", ib.ErrState)
 	}
 	id.path.TrafficClass = id.tos
 	route := id.port.opts.Route
@@ -139,7 +140,7 @@ func (id *ID) checkParam(op string, c *ib.CMConnParam) error {
 		value uint8
 	}{{"ResponderResources", c.ResponderResources}, {"InitiatorDepth", c.InitiatorDepth}} {
 		if most := id.port.opts.MaxRdAtomic; f.value > most {
-			return ib.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
+			return driver.Refuse(op, f.attr, f.value, fmt.Sprintf("0 to %d", most), ib.ErrInvalid)
 		}
 	}
 	return id.port.host.CheckQP(op, id.ch.tenant, c.QPN, id.init.Type)
@@ -173,7 +174,7 @@ func (id *ID) Connect(c ib.CMConnParam) error {
 	defer id.port.unlock()
 	p := id.port
 	now := p.host.Now()
-	giveUp := ib.Never
+	giveUp := driver.Never
 	if c.Timeout > 0 {
 		giveUp = now + ib.Instant(c.Timeout)
 	}
@@ -256,7 +257,7 @@ func (id *ID) answerable(op string, may bool) error {
 	if may && id.conn != 0 {
 		return nil
 	}
-	return ib.Refuse(op, "CM ID", "without a request to answer",
+	return driver.Refuse(op, "CM ID", "without a request to answer",
 		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
 }
 
@@ -315,7 +316,7 @@ func (id *ID) Notify(t ib.EventType) error {
 	}
 	defer id.port.unlock()
 	if id.conn == 0 { // Linux's rdma_notify
-		return ib.Refuse("notify", "CM ID", id.state, "one with a connection or a request", ib.ErrState)
+		return driver.Refuse("notify", "CM ID", id.state, "one with a connection or a request", ib.ErrState)
 	}
 	if t == ib.EventCommEst {
 		id.port.m.DataArrived(id.port.host.Now(), id.conn)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // maxGroups is the maximum number of groups of which an ID is a member.
@@ -20,13 +21,13 @@ func (id *ID) JoinMulticast(group netip.Addr) error {
 	}
 	defer id.port.mu.Unlock()
 	bad := func(allowed string, err error) error {
-		return ib.Refuse(op, "group", group, allowed, err)
+		return driver.Refuse(op, "group", group, allowed, err)
 	}
 	group = plainAddr(group)
 	local := id.local.Addr()
 	switch {
 	case id.init.Type != ib.UD:
-		return ib.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
+		return driver.Refuse(op, "Type", id.init.Type, "UD", ib.ErrInvalid)
 	case !group.IsMulticast():
 		return bad("a multicast address: 224.0.0.0/4 or ff00::/8", ib.ErrInvalid)
 	case local.IsUnspecified():
@@ -59,7 +60,7 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 	group = plainAddr(group)
 	i := slices.Index(id.groups, group)
 	if i < 0 {
-		return ib.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
+		return driver.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
 	}
 	id.groups = slices.Delete(id.groups, i, i+1)
 	id.ch.owner.giveGroups(1)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/internal/crowd"
 	"github.com/goroce/goroce/wire"
@@ -38,6 +39,8 @@ const defaultAckTimeout = 16
 
 // ID is an ID of the connection manager. It implements ib.CMID.
 type ID struct {
+	driver.Implementation
+
 	port *Port
 
 	// Guarded by Port.mu.
@@ -104,11 +107,11 @@ func complete(op string, init *ib.CMIDInit) error {
 	_, _, port := wire.SplitServiceID(init.ServiceID)
 	switch {
 	case init.Type != ib.RC && init.Type != ib.UC && init.Type != ib.UD:
-		return ib.Refuse(op, "Type", init.Type, "RC, UC, UD", ib.ErrNotSupported)
+		return driver.Refuse(op, "Type", init.Type, "RC, UC, UD", ib.ErrNotSupported)
 	case !known:
-		return ib.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
+		return driver.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
 	case init.ServiceID>>24 == prefixIP && !port:
-		return ib.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
+		return driver.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
 			"one outside the services of IP protocols, which name their sender in the private data; or a port of Space",
 			ib.ErrInvalid)
 	}
@@ -145,7 +148,7 @@ func (id *ID) check(op string, states ...state) error {
 	if len(states) == 0 {
 		return nil
 	}
-	return ib.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
+	return driver.Refuse(op, "CM ID", id.state, fmt.Sprint(states), ib.ErrState)
 }
 
 // SetOption sets an option.
@@ -156,7 +159,7 @@ func (id *ID) SetOption(o ib.CMOption, value int) error {
 	}
 	defer id.port.mu.Unlock()
 	bad := func(allowed string) error {
-		return ib.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
+		return driver.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
 	}
 	active := id.port.host.MTU()
 	switch o {
@@ -190,7 +193,7 @@ func (id *ID) SetOption(o ib.CMOption, value int) error {
 		}
 		id.mtu = ib.MTU(value)
 	default:
-		return ib.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
+		return driver.Refuse(op, "option", int(o), "one of ib.CMOption", ib.ErrNotSupported)
 	}
 	return nil
 }
@@ -266,7 +269,7 @@ func (id *ID) Migrate(to ib.CM) error {
 	defer id.port.mu.Unlock()
 	ch, ok := to.(*Channel)
 	if !ok || ch.port != id.port || ch.owner != id.ch.owner || ch.tenant != id.ch.tenant {
-		return ib.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device and owner", ib.ErrForeign)
+		return driver.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device and owner", ib.ErrForeign)
 	}
 	if ch.closed {
 		return fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)

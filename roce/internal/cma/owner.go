@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/internal/crowd"
 )
@@ -113,7 +114,7 @@ type shares [numShares]int
 func (p *Port) take(op string, o *Owner, what share) error {
 	free := p.most[what] - p.used[what]
 	if free <= 0 || o.limits.Fair && o.held[what] >= free {
-		return ib.Refuse(op, shareText[what]+" of one owner", o.held[what]+1,
+		return driver.Refuse(op, shareText[what]+" of one owner", o.held[what]+1,
 			fmt.Sprintf("%d: of the port's %d, an owner may hold as many as stay free for others; close some first",
 				free, p.most[what]), ib.ErrLimit)
 	}
@@ -197,5 +198,5 @@ func (o *Owner) notHalf(id *ID) {
 
 // overLimit is the error of one object more than a limit.
 func overLimit(op, what string, limit int) error {
-	return ib.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
+	return driver.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
 }

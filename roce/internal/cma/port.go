@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
@@ -108,7 +109,7 @@ func New(h Host, o Options) *Port {
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
 		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[uint64]binding{},
 		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}
-	p.due.Store(int64(ib.Never))
+	p.due.Store(int64(driver.Never))
 	return p
 }
 

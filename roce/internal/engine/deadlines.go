@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/goroce/goroce/ib"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+)
 
 // timerEntry is a QP's place in the heap of deadlines.
 type timerEntry struct {
@@ -13,10 +16,10 @@ type timerEntry struct {
 // deadlines that move to a later time with every packet cost nothing.
 type deadlines []*QP
 
-// earliest returns the first deadline; ib.Never if there is none.
+// earliest returns the first deadline; driver.Never if there is none.
 func (h deadlines) earliest() ib.Instant {
 	if len(h) == 0 {
-		return ib.Never
+		return driver.Never
 	}
 	return h[0].timer.at
 }
@@ -24,7 +27,7 @@ func (h deadlines) earliest() ib.Instant {
 // want makes sure that pop returns q at the time at or earlier.
 func (h *deadlines) want(q *QP, at ib.Instant) {
 	switch {
-	case at == ib.Never || q.timer.index != 0 && q.timer.at <= at:
+	case at == driver.Never || q.timer.index != 0 && q.timer.at <= at:
 		return
 	case q.timer.index == 0:
 		*h = append(*h, q)

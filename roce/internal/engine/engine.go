@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/ipid"
 	"github.com/goroce/goroce/roce/internal/slowmem"
@@ -83,14 +84,14 @@ func checkLinks(links []link.Link) error {
 	const op = "open device"
 	n := len(links)
 	if n < 1 || n > link.MaxShards || n&(n-1) != 0 {
-		return ib.Refuse(op, "links", n, fmt.Sprintf("1 to %d, a power of two", link.MaxShards), ib.ErrInvalid)
+		return driver.Refuse(op, "links", n, fmt.Sprintf("1 to %d, a power of two", link.MaxShards), ib.ErrInvalid)
 	}
 	first := links[0].Caps()
 	for i, l := range links[1:] {
 		c := l.Caps()
 		if c.MTU != first.MTU || c.RunFrames != first.RunFrames || c.RunBytes != first.RunBytes ||
 			!slices.Equal(c.Local, first.Local) {
-			return ib.Refuse(op, fmt.Sprintf("link %d", i+1), c.Name,
+			return driver.Refuse(op, fmt.Sprintf("link %d", i+1), c.Name,
 				"the addresses, MTU and run limits of link 0", ib.ErrInvalid)
 		}
 	}
@@ -131,7 +132,7 @@ func (e *Engine) Step(now ib.Instant) (more bool) {
 
 // Deadline returns when Step must be called next if nothing arrives before.
 func (e *Engine) Deadline() ib.Instant {
-	at := ib.Never
+	at := driver.Never
 	for _, s := range e.shards {
 		at = min(at, s.deadline())
 	}

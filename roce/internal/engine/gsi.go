@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
@@ -59,7 +60,7 @@ type gsiQP struct {
 // deadline returns when send must be called next.
 func (g *gsiQP) deadline() ib.Instant {
 	if g.gsi == nil {
-		return ib.Never
+		return driver.Never
 	}
 	return g.gsi.Deadline()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -135,7 +136,7 @@ func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 		return -1, false
 	case some, at <= now, s.unfinished(), !s.ready.empty() && !s.tx.blocked:
 		return 0, false
-	case at == ib.Never:
+	case at == driver.Never:
 		return -1, s.tx.blocked
 	}
 	return time.Duration(at - now), s.tx.blocked

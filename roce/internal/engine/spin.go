@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // spinner decides how long an idle shard spins before it sleeps. A wake-up costs more
@@ -12,7 +13,7 @@ import (
 type spinner struct {
 	least, most ib.Instant
 	budget      ib.Instant // how long to spin in an idle time
-	since       ib.Instant // when the current idle time began; ib.Never while there is work
+	since       ib.Instant // when the current idle time began; driver.Never while there is work
 }
 
 // yieldTimer says when a goroutine that never blocks calls Gosched. If it has not entered the
@@ -44,12 +45,12 @@ func (s *spinner) init(most time.Duration) {
 }
 
 // reset ends an idle time without learning from it.
-func (s *spinner) reset() { s.since = ib.Never }
+func (s *spinner) reset() { s.since = driver.Never }
 
 // busy adjusts the budget to the idle time, if any, that ends because work was found
 // at now.
 func (s *spinner) busy(now ib.Instant) {
-	if s.since == ib.Never {
+	if s.since == driver.Never {
 		return
 	}
 	switch gap := now - s.since; {
@@ -63,7 +64,7 @@ func (s *spinner) busy(now ib.Instant) {
 
 // idle notes that no work was found at now, and reports whether to look once more.
 func (s *spinner) idle(now ib.Instant) bool {
-	if s.since == ib.Never {
+	if s.since == driver.Never {
 		s.since = now
 	}
 	if now-s.since >= s.budget {

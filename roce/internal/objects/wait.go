@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Waiter makes goroutines wait for completions of a CQ without a channel. The device calls Wake with each event of the
@@ -43,7 +44,7 @@ func (w *Waiter) Close() { w.once.Do(func() { close(w.closed) }) }
 func (w *Waiter) Wait(ctx context.Context, cq ib.CQ, gone <-chan struct{}, wcs []ib.WC) (int, error) {
 	const op = "wait on CQ"
 	if len(wcs) == 0 {
-		return 0, ib.Refuse(op, "len(wcs)", 0, "1 at least: room for the completions", ib.ErrInvalid)
+		return 0, driver.Refuse(op, "len(wcs)", 0, "1 at least: room for the completions", ib.ErrInvalid)
 	}
 	if n, err := cq.Poll(wcs); n > 0 || err != nil {
 		return n, err
@@ -90,6 +91,6 @@ func over(op string, cq ib.CQ) error {
 
 // HasChannel is the error of CQ.Wait if the events of the CQ go to a channel.
 func HasChannel() error {
-	return ib.Refuse("wait on CQ", "CQInit.Channel", "not nil",
+	return driver.Refuse("wait on CQ", "CQInit.Channel", "not nil",
 		"nil; the events of this CQ go to its channel, so use Channel.Wait", ib.ErrState)
 }

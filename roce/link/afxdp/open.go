@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/packet"
@@ -202,8 +203,8 @@ func (b *base) describe(o *Options, mode string, queues []*queue) string {
 // Caps says what the link can do.
 func (c *conn) Caps() link.Caps { return c.caps }
 
-// Deadline returns ib.Never.
-func (c *conn) Deadline() ib.Instant { return ib.Never }
+// Deadline returns driver.Never.
+func (c *conn) Deadline() ib.Instant { return driver.Never }
 
 // Stats returns the counters. Those of the packet socket, which is shared, are added in the main link.
 func (c *conn) Stats() link.Stats {

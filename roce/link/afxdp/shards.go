@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/packet"
 	"github.com/goroce/goroce/roce/link/internal/sock"
@@ -20,7 +21,7 @@ import (
 // first link.
 func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
-		return nil, ib.Refuse("open afxdp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
+		return nil, driver.Refuse("open afxdp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
 			link.MaxShards), ib.ErrInvalid)
 	}
 	kernel, err := packet.Open(addrs, packet.Options{Name: "afxdp"})

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/local"
@@ -228,7 +229,7 @@ func (l *memLink) Keep() {
 	l.queue.Keep()
 }
 
-func (l *memLink) Deadline() ib.Instant { return ib.Never }
+func (l *memLink) Deadline() ib.Instant { return driver.Never }
 
 // Wait returns at once if writable is set: Send never blocks.
 func (l *memLink) Wait(d time.Duration, writable bool) error {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
 	"github.com/goroce/goroce/roce/link/internal/local"
@@ -285,7 +286,7 @@ func setOptions(fd int, options []option) error {
 
 func (c *conn) Caps() link.Caps { return c.caps }
 
-func (c *conn) Deadline() ib.Instant { return ib.Never }
+func (c *conn) Deadline() ib.Instant { return driver.Never }
 
 func (c *conn) Stats() link.Stats { return c.stats }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/neigh"
@@ -25,7 +26,8 @@ func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 		return nil, errors.New("udp link: no address given")
 	}
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
-		return nil, ib.Refuse("open udp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two", link.MaxShards),
+		return nil, driver.Refuse("open udp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
+			link.MaxShards),
 			ib.ErrInvalid)
 	}
 	if o.RecvBuffer == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
@@ -99,7 +100,7 @@ func TestReorder(t *testing.T) {
 	if diff := cmp.Diff([]int{1, 2, 3, 0}, psns(rec.sent)); diff != "" {
 		t.Errorf("after MaxDelay: %s", diff)
 	}
-	if d := f.Deadline(); d != ib.Never {
+	if d := f.Deadline(); d != driver.Never {
 		t.Errorf("Deadline %d, want Never", d)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 )
@@ -221,7 +222,7 @@ func (l *injector) emit(r link.Run) {
 // due returns when the next held frame is due.
 func (l *injector) due() ib.Instant {
 	if len(l.held) == 0 {
-		return ib.Never
+		return driver.Never
 	}
 	return l.held[0].due
 }

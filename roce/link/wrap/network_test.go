@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/wire"
@@ -19,7 +20,7 @@ import (
 func drain(t *testing.T, f link.Link, rec *recorder) (at []ib.Instant) {
 	t.Helper()
 	in := make([]link.Run, 1)
-	for f.Deadline() != ib.Never {
+	for f.Deadline() != driver.Never {
 		now, before := f.Deadline(), len(psns(rec.sent))
 		if _, err := f.Recv(now, in); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/tests/linktest"
 )
@@ -50,7 +51,7 @@ func (r *recorder) Recv(_ ib.Instant, in []link.Run) (int, error) {
 }
 
 func (r *recorder) Keep()                          {}
-func (r *recorder) Deadline() ib.Instant           { return ib.Never }
+func (r *recorder) Deadline() ib.Instant           { return driver.Never }
 func (r *recorder) Wait(time.Duration, bool) error { return nil }
 func (r *recorder) Watch(int) error                { return nil }
 func (r *recorder) Wake()                          {}

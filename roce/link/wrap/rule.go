@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/runs"
 	"github.com/goroce/goroce/wire"
@@ -125,7 +126,7 @@ func (r *Rule) check() error {
 		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
 	} {
 		if !c.ok {
-			return ib.Refuse(op, c.attr, c.value, c.allowed, ib.ErrInvalid)
+			return driver.Refuse(op, c.attr, c.value, c.allowed, ib.ErrInvalid)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -68,7 +69,7 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.all) >= MaxRules {
-		return RuleStatus{}, ib.Refuse("add fault rule", "rules", len(t.all),
+		return RuleStatus{}, driver.Refuse("add fault rule", "rules", len(t.all),
 			fmt.Sprintf("less than %d; remove one first, those that are spent count too", MaxRules), ib.ErrLimit)
 	}
 	t.last++
@@ -89,7 +90,7 @@ func (t *Rules) Remove(id uint64) error {
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(t.all, func(r *rule) bool { return r.id == id })
 	if i < 0 {
-		return ib.Refuse("remove fault rule", "ID", id, "the ID of a rule; list them", ib.ErrInvalid)
+		return driver.Refuse("remove fault rule", "ID", id, "the ID of a rule; list them", ib.ErrInvalid)
 	}
 	t.all[i].stop()
 	t.all = slices.Delete(t.all, i, i+1)

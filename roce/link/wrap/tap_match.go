@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
 )
@@ -26,7 +27,7 @@ func (m *Match) check(op string) error {
 		qpn  ib.QPN
 	}{{"QPN", m.QPN}, {"PeerQPN", m.PeerQPN}} {
 		if c.qpn > ib.QPNMask {
-			return ib.Refuse(op, c.attr, uint32(c.qpn), "24 bits, 0 for any", ib.ErrInvalid)
+			return driver.Refuse(op, c.attr, uint32(c.qpn), "24 bits, 0 for any", ib.ErrInvalid)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // maxName limits the name of an interface and the comment of a file, in bytes.
@@ -39,7 +40,7 @@ type face struct {
 func NewWriter(w io.Writer, link LinkType, name, comment string) (*Writer, error) {
 	for _, text := range []struct{ attr, value string }{{"name", name}, {"comment", comment}} {
 		if n := len(text.value); n > maxName {
-			return nil, ib.Refuse("write capture file", text.attr, fmt.Sprintf("%d bytes", n),
+			return nil, driver.Refuse("write capture file", text.attr, fmt.Sprintf("%d bytes", n),
 				fmt.Sprintf("at most %d bytes", maxName), ib.ErrInvalid)
 		}
 	}
@@ -69,7 +70,7 @@ func NewWriter(w io.Writer, link LinkType, name, comment string) (*Writer, error
 // has more than MaxCapture bytes, the error is an *ib.AttrError that wraps ib.ErrInvalid, and nothing is written.
 func (c *Writer) Write(p *Packet) error {
 	if n := len(p.Data); n > MaxCapture {
-		return ib.Refuse("write capture file", "Data", fmt.Sprintf("%d bytes", n),
+		return driver.Refuse("write capture file", "Data", fmt.Sprintf("%d bytes", n),
 			fmt.Sprintf("at most %d bytes; cut the packet", MaxCapture), ib.ErrInvalid)
 	}
 	id, err := c.face(p.Link, p.Dir)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -115,7 +116,7 @@ func (f *Forwarder) carry(l *wrap.Faulter, w *way) {
 		}
 		if err == nil && n == 0 {
 			wait := longestWait
-			if due := l.Deadline(); due != ib.Never {
+			if due := l.Deadline(); due != driver.Never {
 				wait = min(wait, max(0, time.Duration(due-clock())))
 			}
 			err = l.Wait(wait, false)

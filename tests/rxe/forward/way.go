@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/wire"
 )
@@ -165,7 +166,7 @@ func (w *way) Wake() {
 	_, _ = unix.Write(w.wake, one[:])
 }
 
-func (w *way) Deadline() ib.Instant { return ib.Never }
+func (w *way) Deadline() ib.Instant { return driver.Never }
 func (w *way) Stats() link.Stats    { return link.Stats{} }
 func (w *way) Close() error         { return nil }
 

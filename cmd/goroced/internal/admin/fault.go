@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -105,7 +106,7 @@ func parsePSN(op, s string) (*wrap.PSNRange, error) {
 			return &wrap.PSNRange{First: ib.PSN(a), Last: ib.PSN(b)}, nil
 		}
 	}
-	return nil, ib.Refuse(op, "psn", strconv.Quote(s), "a PSN of 24 bits, or a range like 70-90", ib.ErrInvalid)
+	return nil, driver.Refuse(op, "psn", strconv.Quote(s), "a PSN of 24 bits, or a range like 70-90", ib.ErrInvalid)
 }
 
 func parseDuration(op, attr, s string) (time.Duration, error) {
@@ -114,7 +115,7 @@ func parseDuration(op, attr, s string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, ib.Refuse(op, attr, strconv.Quote(s), "a duration like 5ms or 1m30s", ib.ErrInvalid)
+		return 0, driver.Refuse(op, attr, strconv.Quote(s), "a duration like 5ms or 1m30s", ib.ErrInvalid)
 	}
 	return d, nil
 }

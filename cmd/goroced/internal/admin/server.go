@@ -12,6 +12,7 @@ import (
 
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
 )
@@ -147,7 +148,7 @@ func (s *server) remove(r *http.Request) (int, any, error) {
 	}
 	id, err := strconv.ParseUint(q.Get("id"), 10, 64)
 	if err != nil {
-		return 0, nil, ib.Refuse("remove fault rule", "id", strconv.Quote(q.Get("id")), "a number", ib.ErrInvalid)
+		return 0, nil, driver.Refuse("remove fault rule", "id", strconv.Quote(q.Get("id")), "a number", ib.ErrInvalid)
 	}
 	return http.StatusOK, removed{1}, s.live.RemoveRule(device, id)
 }
@@ -172,7 +173,7 @@ func parseFilter(q url.Values) (device string, m wrap.Match, err error) {
 		case "peer":
 			m.Peer, err = parsePeer(op, value)
 		default:
-			err = ib.Refuse(op, "query", strconv.Quote(key), "device, qp, peer_qp, peer", ib.ErrInvalid)
+			err = driver.Refuse(op, "query", strconv.Quote(key), "device, qp, peer_qp, peer", ib.ErrInvalid)
 		}
 		if err != nil {
 			return "", m, err
@@ -184,7 +185,8 @@ func parseFilter(q url.Values) (device string, m wrap.Match, err error) {
 func parseQPN(op, attr, s string) (ib.QPN, error) {
 	n, err := strconv.ParseUint(s, 0, 24)
 	if err != nil {
-		return 0, ib.Refuse(op, attr, strconv.Quote(s), "a QP number of 24 bits, decimal or behind 0x", ib.ErrInvalid)
+		return 0, driver.Refuse(op, attr, strconv.Quote(s), "a QP number of 24 bits, decimal or behind 0x",
+			ib.ErrInvalid)
 	}
 	return ib.QPN(n), nil
 }
@@ -196,7 +198,7 @@ func parsePeer(op, s string) (ib.GID, error) {
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return ib.GID{}, ib.Refuse(op, "peer", strconv.Quote(s), "an IP address", ib.ErrInvalid)
+		return ib.GID{}, driver.Refuse(op, "peer", strconv.Quote(s), "an IP address", ib.ErrInvalid)
 	}
 	return ib.GIDFromAddr(a), nil
 }

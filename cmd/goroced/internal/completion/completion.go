@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Shells are the shells that Script supports.
@@ -56,7 +57,7 @@ complete -c NAME -f -a '(__NAME_complete)'
 func Script(shell, program string) (string, error) {
 	s, ok := scripts[shell]
 	if !ok {
-		return "", ib.Refuse("completion", "shell", shell, strings.Join(Shells, ", "), ib.ErrInvalid)
+		return "", driver.Refuse("completion", "shell", shell, strings.Join(Shells, ", "), ib.ErrInvalid)
 	}
 	return strings.ReplaceAll(s, "NAME", program), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/trace/capfile"
 	"github.com/goroce/goroce/roce/trace/track"
 )
@@ -27,7 +28,7 @@ type Options struct {
 // check returns an error if the options contradict each other.
 func (o *Options) check() error {
 	if o.Ladder && (o.JSON || o.Verbose || o.Errors) {
-		return ib.Refuse("decode", "Ladder", true, "a ladder, or JSON, verbose or errors-only lines", ib.ErrInvalid)
+		return driver.Refuse("decode", "Ladder", true, "a ladder, or JSON, verbose or errors-only lines", ib.ErrInvalid)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link/mem"
 )
 
@@ -46,7 +47,7 @@ const MaxDrop = 0.25
 
 func (o Options) withDefaults() (Options, error) {
 	if given := o.ownDevice(); o.Daemon != nil && given != "" {
-		return o, ib.Refuse("options", given, "given",
+		return o, driver.Refuse("options", given, "given",
 			"nothing with a daemon, whose device it is: `goroced fault` and `goroced capture` are for that",
 			ib.ErrInvalid)
 	}
@@ -63,9 +64,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case !o.MTU.Valid():
-		return o, ib.Refuse("options", "MTU", o.MTU, ib.MTUs, ib.ErrInvalid)
+		return o, driver.CheckMTU("options", o.MTU)
 	case !(o.Drop >= 0 && o.Drop <= MaxDrop):
-		return o, ib.Refuse("options", "Drop", o.Drop, fmt.Sprintf("0 to %v", MaxDrop), ib.ErrInvalid)
+		return o, driver.Refuse("options", "Drop", o.Drop, fmt.Sprintf("0 to %v", MaxDrop), ib.ErrInvalid)
 	}
 	return o, nil
 }

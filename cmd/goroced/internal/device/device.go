@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
@@ -112,5 +113,5 @@ func softOption(o *host.Options) string {
 }
 
 func refuse(name string, err error) error {
-	return ib.Refuse("open RDMA device", "--device", name, Names, err)
+	return driver.Refuse("open RDMA device", "--device", name, Names, err)
 }

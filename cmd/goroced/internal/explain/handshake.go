@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/decode"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/cm"
 	"github.com/goroce/goroce/wire"
 )
@@ -120,7 +121,7 @@ func (w *cmWorld) connect() (cm.ID, error) {
 		Params: cm.Params{QPN: 0x11, Service: ib.RC, ResponderResources: 4, InitiatorDepth: 4, RetryCount: 7,
 			RNRRetry: 7},
 		Path: cm.Path{Local: cmGID(0), Remote: cmGID(1)}, ServiceID: ib.PortSpaceTCP.ServiceID(cmPort),
-		SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: ib.Never,
+		SrcPort: 40000, PathMTU: ib.MTU1024, AckTimeout: 14, GiveUp: driver.Never,
 	})
 }
 
@@ -154,7 +155,7 @@ func (w *cmWorld) pass() {
 	before := w.now
 	for w.settle(); w.now == before || len(w.events[0]) == 0; w.settle() {
 		next := min(w.left.Deadline(), w.right.Deadline())
-		if next == ib.Never {
+		if next == driver.Never {
 			return
 		}
 		w.now = max(w.now, next)

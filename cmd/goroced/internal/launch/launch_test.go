@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/dropin"
 )
@@ -35,7 +36,8 @@ func answer(c *abi.Conn, hold *os.File) error {
 		case hold != nil:
 			err = c.Send(h, nil, int(hold.Fd()))
 		default:
-			body, status := abi.PutError(nil, ib.Refuse("request", "Op", uint16(h.Op), "1 to 48", ib.ErrNotSupported))
+			body, status := abi.PutError(nil, driver.Refuse("request", "Op", uint16(h.Op), "1 to 48",
+				ib.ErrNotSupported))
 			h.Status = status
 			err = c.Send(h, body)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/wire"
 )
@@ -29,9 +30,9 @@ func Check(tool string, dev ib.Device, mtu ib.MTU) error {
 	case err != nil:
 		return err
 	case mtu != 0 && !mtu.Valid():
-		return ib.Refuse(tool, "MTU", mtu, ib.MTUs, ib.ErrInvalid)
+		return driver.CheckMTU(tool, mtu)
 	case mtu > port.ActiveMTU:
-		return ib.Refuse(tool, "MTU", mtu, fmt.Sprintf("at most %d, which is what the packets of %s carry",
+		return driver.Refuse(tool, "MTU", mtu, fmt.Sprintf("at most %d, which is what the packets of %s carry",
 			port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	}
 	return nil

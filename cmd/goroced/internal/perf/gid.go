@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/meet"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // localGID returns the row of the table with that index or, if the index is negative, the one that fits the connection
@@ -16,7 +17,7 @@ func localGID(table []ib.GIDEntry, index int, local netip.Addr) (*ib.GIDEntry, e
 	if index >= 0 || len(table) == 0 {
 		i := slices.IndexFunc(table, func(e ib.GIDEntry) bool { return e.Index == index })
 		if i < 0 {
-			return nil, ib.Refuse("perf", "GIDIndex", index,
+			return nil, driver.Refuse("perf", "GIDIndex", index,
 				fmt.Sprintf("one of the %d that `goroced devinfo -v` lists", len(table)), ib.ErrInvalid)
 		}
 		return &table[i], nil

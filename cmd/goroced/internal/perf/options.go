@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Options of Run. Start from Defaults. Options marked (both) must be equal at both ends, because they are not
@@ -144,7 +145,7 @@ func (o *Options) check(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 		{"RetryCount", o.RetryCount, 0, 7},
 	} {
 		if c.value < c.min || c.value > c.max {
-			return ib.Refuse("perf", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+			return driver.Refuse("perf", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
 		}
 	}
 	if err := o.checkTest(); err != nil {
@@ -161,30 +162,31 @@ func (o *Options) checkTest() error {
 	t := o.traits()
 	switch {
 	case !slices.Contains(t.services, o.Service):
-		return ib.Refuse("perf", "Service", o.Service, fmt.Sprintf("%v for %s %s", t.services, o.Op, o.Test),
+		return driver.Refuse("perf", "Service", o.Service, fmt.Sprintf("%v for %s %s", t.services, o.Op, o.Test),
 			ib.ErrInvalid)
 	case o.Op == Atomic && o.Size != 8:
-		return ib.Refuse("perf", "Size", o.Size, "8, which is what atomics work on", ib.ErrInvalid)
+		return driver.Refuse("perf", "Size", o.Size, "8, which is what atomics work on", ib.ErrInvalid)
 	case o.Op == Atomic && o.All:
-		return ib.Refuse("perf", "All", true, "off, as atomics have one size", ib.ErrInvalid)
+		return driver.Refuse("perf", "All", true, "off, as atomics have one size", ib.ErrInvalid)
 	case o.All && o.Duration != 0:
-		return ib.Refuse("perf", "All", true, "one size with Duration; the ends would not change it at the same time",
+		return driver.Refuse("perf", "All", true,
+			"one size with Duration; the ends would not change it at the same time",
 			ib.ErrInvalid)
 	case o.All && o.Size < 2:
-		return ib.Refuse("perf", "Size", o.Size, "at least 2 with All", ib.ErrInvalid)
+		return driver.Refuse("perf", "Size", o.Size, "at least 2 with All", ib.ErrInvalid)
 	case o.Bidirectional && o.Test == Lat:
-		return ib.Refuse("perf", "Bidirectional", true, "off with lat, where messages go both ways", ib.ErrInvalid)
+		return driver.Refuse("perf", "Bidirectional", true, "off with lat, where messages go both ways", ib.ErrInvalid)
 	case o.NumQP > 1 && o.Test == Lat:
-		return ib.Refuse("perf", "NumQP", o.NumQP, "1 with lat", ib.ErrInvalid)
+		return driver.Refuse("perf", "NumQP", o.NumQP, "1 with lat", ib.ErrInvalid)
 	case o.Events && t.memory:
-		return ib.Refuse("perf", "Events", true, "off with write lat: WRITEs make no event where they arrive",
+		return driver.Refuse("perf", "Events", true, "off with write lat: WRITEs make no event where they arrive",
 			ib.ErrInvalid)
 	case o.Duration < 0:
-		return ib.Refuse("perf", "Duration", o.Duration, "0 or more", ib.ErrInvalid)
+		return driver.Refuse("perf", "Duration", o.Duration, "0 or more", ib.ErrInvalid)
 	case o.Timeout <= 0:
-		return ib.Refuse("perf", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+		return driver.Refuse("perf", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
 	case o.Inline > 0 && o.fetches():
-		return ib.Refuse("perf", "Inline", o.Inline, "0, as requests to read carry no data", ib.ErrInvalid)
+		return driver.Refuse("perf", "Inline", o.Inline, "0, as requests to read carry no data", ib.ErrInvalid)
 	}
 	return nil
 }
@@ -193,19 +195,20 @@ func (o *Options) checkTest() error {
 func (o *Options) checkPath(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	switch {
 	case !o.MTU.Valid():
-		return ib.Refuse("perf", "MTU", int(o.MTU), ib.MTUs, ib.ErrInvalid)
+		return driver.CheckMTU("perf", o.MTU)
 	case o.MTU > port.ActiveMTU:
-		return ib.Refuse("perf", "MTU", int(o.MTU), fmt.Sprintf("at most %d, which is what the packets of %s carry",
+		return driver.Refuse("perf", "MTU", int(o.MTU), fmt.Sprintf("at most %d, which is what the packets of %s carry",
 			port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	case o.datagrams() && o.Size > int(o.MTU):
-		return ib.Refuse("perf", "Size", o.Size, fmt.Sprintf("1 to %d with UD, where a message is one packet", o.MTU),
+		return driver.Refuse("perf", "Size", o.Size, fmt.Sprintf("1 to %d with UD, where a message is one packet",
+			o.MTU),
 			ib.ErrInvalid)
 	case 2*o.NumQP > MaxSize/areaSize(o, minCycle):
-		return ib.Refuse("perf", "NumQP", o.NumQP,
+		return driver.Refuse("perf", "NumQP", o.NumQP,
 			fmt.Sprintf("at most %d with messages of %d bytes, as the buffers of all may take %d bytes",
 				MaxSize/areaSize(o, minCycle)/2, o.Size, MaxSize), ib.ErrInvalid)
 	case o.NumQP*(o.sendDepth()+o.RxDepth) > attr.MaxCQE:
-		return ib.Refuse("perf", "NumQP", o.NumQP,
+		return driver.Refuse("perf", "NumQP", o.NumQP,
 			fmt.Sprintf("at most %d with these depths, as all share a completion queue",
 				attr.MaxCQE/(o.sendDepth()+o.RxDepth)), ib.ErrInvalid)
 	}

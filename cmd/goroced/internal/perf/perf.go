@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Run runs one end of a test on dev and prints what the C tool prints.
@@ -15,7 +16,7 @@ import (
 // ErrData; ib.WCError for a failed request.
 func Run(ctx context.Context, dev ib.Device, o Options) (rep *Report, err error) {
 	if !o.known() {
-		return nil, ib.Refuse("perf", "Op", fmt.Sprintf("%v %v", o.Op, o.Test),
+		return nil, driver.Refuse("perf", "Op", fmt.Sprintf("%v %v", o.Op, o.Test),
 			"send, write, read or atomic; bw or lat", ib.ErrInvalid)
 	}
 	port, err := dev.QueryPort(1)

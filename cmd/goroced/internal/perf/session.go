@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // session is a test with a peer.
@@ -41,7 +42,7 @@ func (s *session) greet() error {
 		return err
 	}
 	if 2*s.o.NumQP > MaxSize/areaSize(s.o, s.cycle) {
-		return ib.Refuse("perf", "NumQP", s.o.NumQP, fmt.Sprintf("at most %d, as the peer wants %d bytes for each",
+		return driver.Refuse("perf", "NumQP", s.o.NumQP, fmt.Sprintf("at most %d, as the peer wants %d bytes for each",
 			MaxSize/areaSize(s.o, s.cycle)/2, s.cycle), ib.ErrInvalid)
 	}
 	if _, err = s.agree(cacheLine, "cache line", 1, minCycle); err != nil {
@@ -56,7 +57,7 @@ func (s *session) greet() error {
 	}
 	s.o.MTU = min(s.o.MTU, mtu)
 	if s.o.datagrams() && s.o.Size > int(s.o.MTU) {
-		return ib.Refuse("perf", "Size", s.o.Size, fmt.Sprintf("at most the peer's MTU of %d with UD", mtu),
+		return driver.Refuse("perf", "Size", s.o.Size, fmt.Sprintf("at most the peer's MTU of %d with UD", mtu),
 			ib.ErrInvalid)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Op is the measured operation.
@@ -97,7 +98,7 @@ func (a *AtomicOp) UnmarshalText(text []byte) error {
 func parse(v *int, names []string, kind string, text []byte) error {
 	i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, string(text)) })
 	if i < 0 {
-		return ib.Refuse("perf", kind, string(text), strings.Join(names, ", "), ib.ErrInvalid)
+		return driver.Refuse("perf", kind, string(text), strings.Join(names, ", "), ib.ErrInvalid)
 	}
 	*v = i
 	return nil

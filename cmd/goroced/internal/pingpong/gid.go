@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // gidText formats a GID as inet_ntop does: "::ffff:192.0.2.1".
@@ -18,7 +19,7 @@ func indexedGID(table []ib.GIDEntry, index int) (*ib.GIDEntry, error) {
 	case i >= 0:
 		return &table[i], nil
 	case index >= 0 || len(table) == 0:
-		return nil, ib.Refuse("pingpong", "GIDIndex", index,
+		return nil, driver.Refuse("pingpong", "GIDIndex", index,
 			fmt.Sprintf("one of the %d that `goroced devinfo -v` lists", len(table)), ib.ErrInvalid)
 	case len(table) == 1:
 		return &table[0], nil

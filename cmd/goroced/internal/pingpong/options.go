@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Options of Run. Start from Defaults.
@@ -56,7 +57,7 @@ const MaxSize = 1 << 30
 // check refuses invalid options before the peer is contacted.
 func (o *Options) check(dev ib.Device) error {
 	if o.Service < 0 || int(o.Service) >= len(services) {
-		return ib.Refuse("pingpong", "Service", o.Service, ServiceNames(), ib.ErrInvalid)
+		return driver.Refuse("pingpong", "Service", o.Service, ServiceNames(), ib.ErrInvalid)
 	}
 	attr := dev.Attr()
 	port, err := dev.QueryPort(o.IBPort)
@@ -81,7 +82,7 @@ func (o *Options) check(dev ib.Device) error {
 		{"RetryCount", o.RetryCount, 0, 7},
 	} {
 		if c.value < c.min || c.value > c.max {
-			return ib.Refuse("pingpong", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+			return driver.Refuse("pingpong", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
 		}
 	}
 	return o.checkService(&port)
@@ -92,25 +93,26 @@ func (o *Options) checkService(port *ib.PortAttr) error {
 	t := o.Service.traits()
 	switch {
 	case t.datagrams && o.MTU != 0:
-		return ib.Refuse("pingpong", "MTU", o.MTU, "none with service ud, where a message is one packet", ib.ErrInvalid)
+		return driver.Refuse("pingpong", "MTU", o.MTU, "none with service ud, where a message is one packet",
+			ib.ErrInvalid)
 	case t.datagrams && o.Size > int(port.ActiveMTU):
-		return ib.Refuse("pingpong", "Size", o.Size,
+		return driver.Refuse("pingpong", "Size", o.Size,
 			fmt.Sprintf("1 to %d, which is what a packet of %s carries; the peer must use the same",
 				port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	case !t.datagrams && !o.MTU.Valid():
-		return ib.Refuse("pingpong", "MTU", o.MTU, ib.MTUs, ib.ErrInvalid)
+		return driver.CheckMTU("pingpong", o.MTU)
 	case o.MTU > port.ActiveMTU:
-		return ib.Refuse("pingpong", "MTU", o.MTU,
+		return driver.Refuse("pingpong", "MTU", o.MTU,
 			fmt.Sprintf("at most %d, which is what the packets of %s carry; the peer must use the same",
 				port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	case o.NumQP > 1 && !t.shared:
-		return ib.Refuse("pingpong", "NumQP", o.NumQP, "1, except with service srq", ib.ErrInvalid)
+		return driver.Refuse("pingpong", "NumQP", o.NumQP, "1, except with service srq", ib.ErrInvalid)
 	case o.areas() > MaxSize/o.Size:
-		return ib.Refuse("pingpong", "RxDepth", o.RxDepth,
+		return driver.Refuse("pingpong", "RxDepth", o.RxDepth,
 			fmt.Sprintf("at most %d to check messages of %d bytes, as each receive then has memory of its own",
 				MaxSize/o.Size, o.Size), ib.ErrInvalid)
 	case o.Timeout <= 0:
-		return ib.Refuse("pingpong", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+		return driver.Refuse("pingpong", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
 	}
 	return nil
 }

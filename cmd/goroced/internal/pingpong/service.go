@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Service is a transport service, with a C tool of its own.
@@ -90,7 +91,7 @@ func (s *Service) UnmarshalText(name []byte) error {
 			return nil
 		}
 	}
-	return ib.Refuse("pingpong", "Service", string(name), ServiceNames(), ib.ErrInvalid)
+	return driver.Refuse("pingpong", "Service", string(name), ServiceNames(), ib.ErrInvalid)
 }
 
 // ServiceNames returns all names, for errors.

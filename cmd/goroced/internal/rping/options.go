@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // MaxSize limits the bytes of a ping. The C tool accepts 23 to 65535.
@@ -70,19 +71,19 @@ func (o *Options) check() error {
 		{"AckTimeout", o.AckTimeout, 0, 31},
 	} {
 		if c.value < c.min || c.value > c.max {
-			return ib.Refuse("rping", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+			return driver.Refuse("rping", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
 		}
 	}
 	switch {
 	case !o.Server && o.Addr == "":
-		return ib.Refuse("rping", "Addr", `""`, "the server's address at a client (-a)", ib.ErrInvalid)
+		return driver.Refuse("rping", "Addr", `""`, "the server's address at a client (-a)", ib.ErrInvalid)
 	case !o.Server && o.Persistent:
-		return ib.Refuse("rping", "Persistent", true, "false at a client (-P is for -s)", ib.ErrInvalid)
+		return driver.Refuse("rping", "Persistent", true, "false at a client (-P is for -s)", ib.ErrInvalid)
 	case o.Server && o.Source.IsValid():
-		return ib.Refuse("rping", "Source", o.Source, "none at a server (-I is for -c; -a says where to listen)",
+		return driver.Refuse("rping", "Source", o.Source, "none at a server (-I is for -c; -a says where to listen)",
 			ib.ErrInvalid)
 	case o.Timeout <= 0:
-		return ib.Refuse("rping", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+		return driver.Refuse("rping", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
 	}
 	return nil
 }

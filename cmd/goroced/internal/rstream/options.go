@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // MaxSize limits the size of a transfer, all of which is in memory.
@@ -87,7 +88,8 @@ func (o *Options) SetTest(arg string) error {
 	})
 	switch {
 	case i < 0:
-		return ib.Refuse("rstream", "-T", arg, "a or async, b or blocking, n or nonblocking, r or resolve, v or verify",
+		return driver.Refuse("rstream", "-T", arg,
+			"a or async, b or blocking, n or nonblocking, r or resolve, v or verify",
 			ib.ErrInvalid)
 	case testOptions[i].refused != "":
 		return fmt.Errorf("-T %s is %w by goroced: %s", arg, ib.ErrNotSupported, testOptions[i].refused)
@@ -113,19 +115,19 @@ func (o *Options) check() error {
 		{"AckTimeout", o.AckTimeout, 0, 31},
 	} {
 		if c.value < c.min || c.value > c.max {
-			return ib.Refuse("rstream", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
+			return driver.Refuse("rstream", c.attr, c.value, fmt.Sprintf("%d to %d", c.min, c.max), ib.ErrInvalid)
 		}
 	}
 	for _, a := range []struct{ attr, host string }{{"Server", o.Server}, {"Bind", o.Bind}} {
 		_, err := netip.ParseAddr(a.host)
 		client := a.attr == "Bind" && o.Server != ""
 		if a.host != "" && err != nil && (o.Numeric || client) {
-			return ib.Refuse("rstream", a.attr, a.host,
+			return driver.Refuse("rstream", a.attr, a.host,
 				"an IP address; names only without -f ip, and not as the client's -b", ib.ErrInvalid)
 		}
 	}
 	if o.Timeout <= 0 {
-		return ib.Refuse("rstream", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
+		return driver.Refuse("rstream", "Timeout", o.Timeout, "more than 0", ib.ErrInvalid)
 	}
 	return nil
 }

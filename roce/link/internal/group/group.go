@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 )
 
@@ -45,6 +46,6 @@ func CheckLeave(c *link.Caps, g ib.GID, joined bool) error {
 }
 
 func refused(c *link.Caps, verb string, g ib.GID, allowed string) error {
-	return ib.Refuse(fmt.Sprintf("%s multicast group on link %s", verb, c.Name), "group", g.Addr(), allowed,
+	return driver.Refuse(fmt.Sprintf("%s multicast group on link %s", verb, c.Name), "group", g.Addr(), allowed,
 		ib.ErrInvalid)
 }

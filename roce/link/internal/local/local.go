@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/group"
 )
@@ -85,5 +86,6 @@ func (s *Set) Shut() {
 }
 
 func (s *Set) refused(verb string, g ib.GID, allowed string) error {
-	return ib.Refuse(fmt.Sprintf("%s address on link %s", verb, s.link), "address", g.Addr(), allowed, ib.ErrInvalid)
+	return driver.Refuse(fmt.Sprintf("%s address on link %s", verb, s.link), "address", g.Addr(), allowed,
+		ib.ErrInvalid)
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/local"
 	"github.com/goroce/goroce/roce/link/internal/sock"
@@ -220,8 +221,8 @@ func (c *Conn) Beside(socks []int) error {
 	return p.Wait(0, false) // consumes the Wake that Add counts as
 }
 
-// Deadline returns ib.Never: held runs wait for a MAC address, or for the next call.
-func (c *Conn) Deadline() ib.Instant { return ib.Never }
+// Deadline returns driver.Never: held runs wait for a MAC address, or for the next call.
+func (c *Conn) Deadline() ib.Instant { return driver.Never }
 
 // Stats adds what the kernel has dropped since the last call.
 func (c *Conn) Stats() link.Stats {
