@@ -18,8 +18,8 @@ import (
 
 var _ ib.CMDevice = (*Device)(nil)
 
-// CM is an event channel of the connection manager of the daemon's device.
-type CM struct {
+// cmChannel is an event channel of the connection manager of the daemon's device.
+type cmChannel struct {
 	object
 	socket  *os.File
 	signals chan struct{} // has an item if there is, or was, an event
@@ -27,7 +27,7 @@ type CM struct {
 	once    sync.Once
 
 	mu  sync.Mutex
-	ids map[*CMID]struct{} // that are on the channel; nil after Close
+	ids map[*cmID]struct{} // that are on the channel; nil after Close
 }
 
 // OpenCM opens an event channel.
@@ -39,8 +39,8 @@ func (d *Device) OpenCM() (ib.CM, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CM{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "events"),
-		signals: make(chan struct{}, 1), shut: make(chan struct{}), ids: map[*CMID]struct{}{}}
+	c := &cmChannel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "events"),
+		signals: make(chan struct{}, 1), shut: make(chan struct{}), ids: map[*cmID]struct{}{}}
 	d.keep(r.Handle, c)
 	go c.listen()
 	return c, nil
@@ -48,7 +48,7 @@ func (d *Device) OpenCM() (ib.CM, error) {
 
 // listen reads event signals until the socket ends. It passes on one at a time, to a caller of
 // NextEvent; further signals stay in the socket.
-func (c *CM) listen() {
+func (c *cmChannel) listen() {
 	buf := make([]byte, 64)
 	for {
 		if n, err := c.socket.Read(buf); err != nil || n == 0 {
@@ -63,7 +63,7 @@ func (c *CM) listen() {
 }
 
 // NextEvent waits for an event.
-func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
+func (c *cmChannel) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 	const op = "wait for an event of the connection manager"
 	for {
 		if err := c.err(op); err != nil {
@@ -86,7 +86,7 @@ func (c *CM) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 }
 
 // wait waits for a signal. It returns an error if the channel is closed, the daemon is gone or ctx ends.
-func (c *CM) wait(ctx context.Context, op string) error {
+func (c *cmChannel) wait(ctx context.Context, op string) error {
 	select {
 	case <-c.signals:
 		return nil
@@ -100,7 +100,7 @@ func (c *CM) wait(ctx context.Context, op string) error {
 }
 
 // take takes the oldest event; nil if there is none.
-func (c *CM) take() (*ib.CMEvent, error) {
+func (c *cmChannel) take() (*ib.CMEvent, error) {
 	r, _, err := ask[abi.CMEvent](c.dev.link, abi.OpCMEvent, abi.Object{Handle: c.handle}, 0)
 	if err != nil {
 		return nil, err
@@ -117,17 +117,17 @@ func (c *CM) take() (*ib.CMEvent, error) {
 	ev := r.Event()
 	if ev.Type == ib.CMConnectRequest {
 		ev.ID = c.newCMID(r.ID)
-	} else if id, ok := c.dev.find(r.ID).(*CMID); ok {
+	} else if id, ok := c.dev.find(r.ID).(*cmID); ok {
 		ev.ID = id
 	}
-	if id, ok := c.dev.find(r.Listener).(*CMID); ok {
+	if id, ok := c.dev.find(r.Listener).(*cmID); ok {
 		ev.Listener = id
 	}
 	return &ev, nil
 }
 
 // CreateID creates an ID.
-func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
+func (c *cmChannel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if err := c.err(abi.OpCreateCMID.String()); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (c *CM) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 }
 
 // Close closes the channel and its IDs.
-func (c *CM) Close() error {
+func (c *cmChannel) Close() error {
 	if err := c.object.Close(); err != nil {
 		return err
 	}
@@ -157,28 +157,28 @@ func (c *CM) Close() error {
 }
 
 // end makes all waiting calls of NextEvent return.
-func (c *CM) end() {
+func (c *cmChannel) end() {
 	c.once.Do(func() {
 		close(c.shut)
 		_ = c.socket.Close()
 	})
 }
 
-// CMID is an ID of the connection manager.
-type CMID struct {
+// cmID is an ID of the connection manager.
+type cmID struct {
 	object
-	ch atomic.Pointer[CM] // its channel
+	ch atomic.Pointer[cmChannel] // its channel
 }
 
-func (c *CM) newCMID(h abi.Handle) *CMID {
-	id := &CMID{object: object{dev: c.dev, handle: h}}
+func (c *cmChannel) newCMID(h abi.Handle) *cmID {
+	id := &cmID{object: object{dev: c.dev, handle: h}}
 	c.dev.keep(h, id)
 	c.enter(id)
 	return id
 }
 
 // enter makes an ID one of the channel. If the channel is closed, so is the ID.
-func (c *CM) enter(id *CMID) {
+func (c *cmChannel) enter(id *cmID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id.ch.Store(c)
@@ -191,7 +191,7 @@ func (c *CM) enter(id *CMID) {
 }
 
 // leave undoes enter.
-func (id *CMID) leave() {
+func (id *cmID) leave() {
 	c := id.ch.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (id *CMID) leave() {
 }
 
 // Close ends the ID. Its channel may be closed by another goroutine meanwhile, which ends the ID as well.
-func (id *CMID) Close() error {
+func (id *cmID) Close() error {
 	err := id.object.Close()
 	if errors.Is(err, ib.ErrClosed) {
 		return nil
@@ -211,7 +211,7 @@ func (id *CMID) Close() error {
 }
 
 // call sends a request about an ID whose reply has no body.
-func call[Request any](id *CMID, op abi.Op, r Request) error {
+func call[Request any](id *cmID, op abi.Op, r Request) error {
 	if err := id.err(op.String()); err != nil {
 		return err
 	}
@@ -219,33 +219,33 @@ func call[Request any](id *CMID, op abi.Op, r Request) error {
 }
 
 // Bind binds the ID to a local address.
-func (id *CMID) Bind(local netip.AddrPort) error {
+func (id *cmID) Bind(local netip.AddrPort) error {
 	return call(id, abi.OpCMBind, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(local)})
 }
 
 // Listen starts accepting connection requests for the ID's port.
-func (id *CMID) Listen(backlog int) error {
+func (id *cmID) Listen(backlog int) error {
 	return call(id, abi.OpCMListen, abi.CMListen{ID: id.handle, Backlog: clamp(max(backlog, 0))})
 }
 
 // ResolveAddr finds the local address from which dst is reached.
-func (id *CMID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) error {
+func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) error {
 	return call(id, abi.OpCMResolveAddr, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout),
 		Local: abi.CMAddrOf(local), Remote: abi.CMAddrOf(dst)})
 }
 
 // ResolveRoute finds the route to the resolved address.
-func (id *CMID) ResolveRoute(timeout time.Duration) error {
+func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return call(id, abi.OpCMResolveRoute, abi.CMResolve{ID: id.handle, TimeoutNS: int64(timeout)})
 }
 
 // Connect asks for a connection, or for a datagram service.
-func (id *CMID) Connect(p ib.CMConnParam) error { return id.answer(abi.OpCMConnect, &p) }
+func (id *cmID) Connect(p ib.CMConnParam) error { return id.answer(abi.OpCMConnect, &p) }
 
 // Accept answers a request.
-func (id *CMID) Accept(p ib.CMConnParam) error { return id.answer(abi.OpCMAccept, &p) }
+func (id *cmID) Accept(p ib.CMConnParam) error { return id.answer(abi.OpCMAccept, &p) }
 
-func (id *CMID) answer(op abi.Op, p *ib.CMConnParam) error {
+func (id *cmID) answer(op abi.Op, p *ib.CMConnParam) error {
 	if err := fits(op, "private data", p.PrivateData, len(abi.CMPrivate{})); err != nil {
 		return err
 	}
@@ -263,12 +263,12 @@ func fits(op abi.Op, attr string, data []byte, most int) error {
 }
 
 // Establish answers CMConnectResponse.
-func (id *CMID) Establish() error {
+func (id *cmID) Establish() error {
 	return call(id, abi.OpCMEstablish, abi.Object{Handle: id.handle})
 }
 
 // Reject answers CMConnectRequest or CMConnectResponse.
-func (id *CMID) Reject(r ib.CMReject) error {
+func (id *cmID) Reject(r ib.CMReject) error {
 	if err := fits(abi.OpCMReject, "private data", r.PrivateData, len(abi.CMPrivate{})); err != nil {
 		return err
 	}
@@ -279,32 +279,32 @@ func (id *CMID) Reject(r ib.CMReject) error {
 }
 
 // Delay tells the peer that the answer will take up to d.
-func (id *CMID) Delay(d time.Duration) error {
+func (id *cmID) Delay(d time.Duration) error {
 	return call(id, abi.OpCMDelay, abi.CMDelay{ID: id.handle, NS: int64(d)})
 }
 
 // Disconnect ends a connection.
-func (id *CMID) Disconnect() error {
+func (id *cmID) Disconnect() error {
 	return call(id, abi.OpCMDisconnect, abi.Object{Handle: id.handle})
 }
 
 // Notify reports an event of the QP to the connection manager.
-func (id *CMID) Notify(t ib.EventType) error {
+func (id *cmID) Notify(t ib.EventType) error {
 	return call(id, abi.OpCMNotify, abi.CMValue{ID: id.handle, Which: uint32(t)})
 }
 
 // JoinMulticast joins a group.
-func (id *CMID) JoinMulticast(group netip.Addr) error { return id.group(abi.OpCMJoin, group) }
+func (id *cmID) JoinMulticast(group netip.Addr) error { return id.group(abi.OpCMJoin, group) }
 
 // LeaveMulticast leaves it.
-func (id *CMID) LeaveMulticast(group netip.Addr) error { return id.group(abi.OpCMLeave, group) }
+func (id *cmID) LeaveMulticast(group netip.Addr) error { return id.group(abi.OpCMLeave, group) }
 
-func (id *CMID) group(op abi.Op, group netip.Addr) error {
+func (id *cmID) group(op abi.Op, group netip.Addr) error {
 	return call(id, op, abi.CMBind{ID: id.handle, Addr: abi.CMAddrOf(netip.AddrPortFrom(group, 0))})
 }
 
 // InitQPAttr returns the attributes with which Modify takes the QP to a state.
-func (id *CMID) InitQPAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
+func (id *cmID) InitQPAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
 	if err := id.err(abi.OpCMInitQPAttr.String()); err != nil {
 		return ib.QPAttr{}, 0, err
 	}
@@ -316,12 +316,12 @@ func (id *CMID) InitQPAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
 }
 
 // SetOption sets an option.
-func (id *CMID) SetOption(o ib.CMOption, value int) error {
+func (id *cmID) SetOption(o ib.CMOption, value int) error {
 	return call(id, abi.OpCMSetOption, abi.CMValue{ID: id.handle, Which: uint32(o), Value: int64(value)})
 }
 
 // Query describes the ID.
-func (id *CMID) Query() (ib.CMIDAttr, error) {
+func (id *cmID) Query() (ib.CMIDAttr, error) {
 	if err := id.err(abi.OpCMQuery.String()); err != nil {
 		return ib.CMIDAttr{}, err
 	}
@@ -333,9 +333,9 @@ func (id *CMID) Query() (ib.CMIDAttr, error) {
 }
 
 // Migrate moves the ID to another channel.
-func (id *CMID) Migrate(to ib.CM) error {
+func (id *cmID) Migrate(to ib.CM) error {
 	const op = abi.OpCMMigrate
-	c, err := owned[*CM](id.dev, op.String(), "channel", to)
+	c, err := owned[*cmChannel](id.dev, op.String(), "channel", to)
 	if err != nil {
 		return err
 	}

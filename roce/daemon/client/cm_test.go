@@ -37,7 +37,7 @@ func TestTooLong(t *testing.T) {
 		"private data is 201 bytes":      {PrivateData: make([]byte, 201)},
 		"reject information is 73 bytes": {Info: make([]byte, 73)},
 	} {
-		if err := new(CMID).Reject(r); !errors.Is(err, ib.ErrPrivateData) || !strings.Contains(err.Error(), want) ||
+		if err := new(cmID).Reject(r); !errors.Is(err, ib.ErrPrivateData) || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "at most") {
 			t.Errorf("%v, want %q refused", err, want)
 		}

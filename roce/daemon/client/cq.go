@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
-// CQ is a completion queue of the daemon, which this process polls in shared memory.
-type CQ struct {
+// cq is a completion queue of the daemon, which this process polls in shared memory.
+type cq struct {
 	object
 	waiter *objects.Waiter // nil if events go to a channel of the application
 
@@ -37,11 +37,11 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err := d.err(op); err != nil {
 		return nil, err
 	}
-	c := &CQ{}
-	var h *Channel
+	c := &cq{}
+	var h *channel
 	var err error
 	if init.Channel != nil {
-		h, err = owned[*Channel](d, op, "Channel", init.Channel)
+		h, err = owned[*channel](d, op, "Channel", init.Channel)
 	} else {
 		c.waiter = objects.NewWaiter()
 		h, err = d.wakeups()
@@ -60,7 +60,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 }
 
 // ringed sends a request that carries a ring for c.
-func ringed[Request any](c *CQ, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
+func ringed[Request any](c *cq, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
 	r, pages, err := askRings(d, op, request, ring.CQSize(entries))
 	if err != nil {
 		return r, err
@@ -73,7 +73,7 @@ func ringed[Request any](c *CQ, d *Device, op abi.Op, request Request, entries i
 }
 
 // Poll takes completions from the queue.
-func (c *CQ) Poll(wcs []ib.WC) (int, error) {
+func (c *cq) Poll(wcs []ib.WC) (int, error) {
 	if err := c.err("poll CQ"); err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 }
 
 // poll takes completions. nap reports that the goroutine should sleep before it polls again.
-func (c *CQ) poll(wcs []ib.WC) (n int, nap bool) {
+func (c *cq) poll(wcs []ib.WC) (n int, nap bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n = c.ring.Poll(wcs)
@@ -104,7 +104,7 @@ func (c *CQ) poll(wcs []ib.WC) (n int, nap bool) {
 }
 
 // Wait waits for completions.
-func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
+func (c *cq) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	if c.waiter == nil {
 		return 0, objects.HasChannel()
 	}
@@ -112,7 +112,7 @@ func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 }
 
 // Arm requests an event for the next completion.
-func (c *CQ) Arm(solicitedOnly bool) error {
+func (c *cq) Arm(solicitedOnly bool) error {
 	if err := c.err("arm CQ"); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 }
 
 // Close destroys the queue.
-func (c *CQ) Close() error {
+func (c *cq) Close() error {
 	err := c.object.Close()
 	if c.dead.Load() && c.waiter != nil {
 		c.waiter.Close()
@@ -132,14 +132,14 @@ func (c *CQ) Close() error {
 }
 
 // Entries returns the capacity.
-func (c *CQ) Entries() int {
+func (c *cq) Entries() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.entries
 }
 
 // Resize moves the completions to a ring of another size.
-func (c *CQ) Resize(entries int) error {
+func (c *cq) Resize(entries int) error {
 	if err := c.err("resize CQ"); err != nil {
 		return err
 	}
@@ -160,13 +160,13 @@ func clamp(n int) uint32 {
 	return uint32(n)
 }
 
-// Channel delivers the events of armed CQs.
-type Channel struct {
+// channel delivers the events of armed CQs.
+type channel struct {
 	object
 	socket *os.File
 
 	mu     sync.Mutex
-	queue  []*CQ // CQs with an event that Wait has not returned; each at most once
+	queue  []*cq // CQs with an event that Wait has not returned; each at most once
 	signal chan struct{}
 	shut   chan struct{}
 	once   sync.Once
@@ -174,7 +174,7 @@ type Channel struct {
 
 // wakeups returns the channel for the events of CQs that have none of their own. It is made with the first such CQ, and
 // closed with the device.
-func (d *Device) wakeups() (*Channel, error) {
+func (d *Device) wakeups() (*channel, error) {
 	d.wakingMu.Lock()
 	defer d.wakingMu.Unlock()
 	if d.waking == nil {
@@ -196,7 +196,7 @@ func (d *Device) CreateChannel() (ib.Channel, error) {
 	return h, nil
 }
 
-func (d *Device) newChannel() (*Channel, error) {
+func (d *Device) newChannel() (*channel, error) {
 	if err := d.err("create channel"); err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (d *Device) newChannel() (*Channel, error) {
 		abi.CloseAll(fds)
 		return nil, err
 	}
-	h := &Channel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "channel"),
+	h := &channel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "channel"),
 		signal: make(chan struct{}, 1), shut: make(chan struct{})}
 	d.keep(r.Handle, h)
 	go h.take()
@@ -220,7 +220,7 @@ func (d *Device) newChannel() (*Channel, error) {
 }
 
 // take reads events until the socket ends.
-func (h *Channel) take() {
+func (h *channel) take() {
 	buf := make([]byte, 64)
 	for {
 		n, err := h.socket.Read(buf)
@@ -231,14 +231,14 @@ func (h *Channel) take() {
 		if err != nil {
 			continue
 		}
-		if c, ok := h.dev.find(m.CQ).(*CQ); ok {
+		if c, ok := h.dev.find(m.CQ).(*cq); ok {
 			h.put(c)
 		}
 	}
 }
 
 // put queues an event of c, unless one is queued already, or wakes a goroutine in c's Wait.
-func (h *Channel) put(c *CQ) {
+func (h *channel) put(c *cq) {
 	if c.waiter != nil {
 		c.waiter.Wake()
 		return
@@ -252,7 +252,7 @@ func (h *Channel) put(c *CQ) {
 }
 
 // wake wakes one caller of Wait. The caller of wake holds mu.
-func (h *Channel) wake() {
+func (h *channel) wake() {
 	select {
 	case h.signal <- struct{}{}:
 	default:
@@ -260,7 +260,7 @@ func (h *Channel) wake() {
 }
 
 // next takes the oldest event of an open CQ, and returns that CQ; nil if there is none.
-func (h *Channel) next() *CQ {
+func (h *channel) next() *cq {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for len(h.queue) > 0 {
@@ -277,7 +277,7 @@ func (h *Channel) next() *CQ {
 }
 
 // Wait returns a CQ with an event.
-func (h *Channel) Wait(ctx context.Context) (ib.CQ, error) {
+func (h *channel) Wait(ctx context.Context) (ib.CQ, error) {
 	for {
 		if c := h.next(); c != nil {
 			return c, nil
@@ -295,7 +295,7 @@ func (h *Channel) Wait(ctx context.Context) (ib.CQ, error) {
 }
 
 // Close destroys the channel.
-func (h *Channel) Close() error {
+func (h *channel) Close() error {
 	if err := h.object.Close(); err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (h *Channel) Close() error {
 }
 
 // end makes all waiting calls of Wait return.
-func (h *Channel) end() {
+func (h *channel) end() {
 	h.once.Do(func() {
 		close(h.shut)
 		_ = h.socket.Close()

@@ -39,7 +39,7 @@ type Device struct {
 	naps      yield.Naps
 
 	wakingMu sync.Mutex
-	waking   *Channel // see wakeups; guarded by wakingMu
+	waking   *channel // see wakeups; guarded by wakingMu
 
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
@@ -269,11 +269,11 @@ func (d *Device) takeEvents() {
 		}
 		e := ib.Event{Type: ib.EventType(m.Type)}
 		switch o := d.find(m.Object).(type) {
-		case *QP:
+		case *queuePair:
 			e.QP = o
-		case *CQ:
+		case *cq:
 			e.CQ = o
-		case *SRQ:
+		case *srq:
 			e.SRQ = o
 		}
 		select {

@@ -138,8 +138,8 @@ func pieceOf(buf []byte) *piece {
 	return nil
 }
 
-// MR is a memory region.
-type MR struct {
+// mr is a memory region.
+type mr struct {
 	object
 
 	mu   sync.Mutex
@@ -158,7 +158,7 @@ func iova(init *ib.MRInit, access ib.Access) uint64 {
 
 // RegMR registers memory. The daemon maps memory of Alloc; other memory it reads and writes by
 // system calls, if it has permission.
-func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
+func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err := p.err("register memory"); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{object: object{dev: p.dev, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf, key: ib.Key(reply.Key)},
+	return &mr{object: object{dev: p.dev, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf, key: ib.Key(reply.Key)},
 		nil
 }
 
@@ -220,34 +220,34 @@ func ownMemory() int {
 }
 
 // Addr returns the address of the first byte.
-func (m *MR) Addr() uint64 {
+func (m *mr) Addr() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.addr
 }
 
 // Len returns the length in bytes.
-func (m *MR) Len() int {
+func (m *mr) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.buf)
 }
 
 // LKey returns the local key.
-func (m *MR) LKey() ib.Key {
+func (m *mr) LKey() ib.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.key
 }
 
 // RKey returns the remote key, the same number.
-func (m *MR) RKey() ib.Key { return m.LKey() }
+func (m *mr) RKey() ib.Key { return m.LKey() }
 
 // SGE names a part of the region.
-func (m *MR) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
+func (m *mr) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 
 // Rereg changes the region's memory, PD or access rights, as mask says.
-func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
+func (m *mr) Rereg(mask ib.ReregMask, domain ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if err := m.err(op); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	r := abi.ReregMR{MR: m.handle, Mask: uint32(mask), RegMR: abi.RegMR{Access: uint32(init.Access),
 		IOVA: iova(&init, init.Access)}}
 	if mask&ib.ReregPD != 0 {
-		p, err := owned[*PD](m.dev, op, "PD", pd)
+		p, err := owned[*pd](m.dev, op, "PD", domain)
 		if err != nil {
 			return err
 		}
@@ -274,8 +274,8 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 	return nil
 }
 
-// MW is a memory window.
-type MW struct {
+// mw is a memory window.
+type mw struct {
 	object
 	typ ib.MWType
 
@@ -284,7 +284,7 @@ type MW struct {
 }
 
 // AllocMW allocates a memory window.
-func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
+func (p *pd) AllocMW(t ib.MWType) (ib.MW, error) {
 	if err := p.err("allocate MW"); err != nil {
 		return nil, err
 	}
@@ -292,27 +292,27 @@ func (p *PD) AllocMW(t ib.MWType) (ib.MW, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MW{object: object{dev: p.dev, handle: r.Handle}, typ: t, key: ib.Key(r.Key)}, nil
+	return &mw{object: object{dev: p.dev, handle: r.Handle}, typ: t, key: ib.Key(r.Key)}, nil
 }
 
 // Type returns the kind of window.
-func (w *MW) Type() ib.MWType { return w.typ }
+func (w *mw) Type() ib.MWType { return w.typ }
 
 // RKey returns the current key of a window of type 1. For type 2 only the upper 24 bits of the
 // returned key identify the window.
-func (w *MW) RKey() ib.Key {
+func (w *mw) RKey() ib.Key {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.key
 }
 
 // Bind posts the binding of a window of type 1.
-func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
+func (w *mw) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	const op = "bind MW"
 	if err := w.err(op); err != nil {
 		return err
 	}
-	q, err := owned[*QP](w.dev, op, "QP", qp)
+	q, err := owned[*queuePair](w.dev, op, "QP", qp)
 	if err != nil {
 		return err
 	}

@@ -76,8 +76,8 @@ func made[Request any](d *Device, op abi.Op, r Request) (abi.Handle, error) {
 	return reply.Handle, err
 }
 
-// XRCD is an XRC domain.
-type XRCD struct{ object }
+// xrcd is an XRC domain.
+type xrcd struct{ object }
 
 // AllocXRCD allocates an XRC domain.
 func (d *Device) AllocXRCD() (ib.XRCD, error) {
@@ -85,11 +85,11 @@ func (d *Device) AllocXRCD() (ib.XRCD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &XRCD{object{dev: d, handle: h}}, nil
+	return &xrcd{object{dev: d, handle: h}}, nil
 }
 
-// AH is an address handle.
-type AH struct {
+// ah is an address handle.
+type ah struct {
 	object
 	num ib.AHNum
 
@@ -98,7 +98,7 @@ type AH struct {
 }
 
 // CreateAH creates an address handle.
-func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
+func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	const op = "create AH"
 	if err := p.err(op); err != nil {
 		return nil, err
@@ -107,14 +107,14 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &AH{object: object{dev: p.dev, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
+	return &ah{object: object{dev: p.dev, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
 }
 
 // Num returns the number of the handle in send requests.
-func (a *AH) Num() ib.AHNum { return a.num }
+func (a *ah) Num() ib.AHNum { return a.num }
 
 // Query returns the address vector.
-func (a *AH) Query() (ib.AHAttr, error) {
+func (a *ah) Query() (ib.AHAttr, error) {
 	if err := a.err("query AH"); err != nil {
 		return ib.AHAttr{}, err
 	}
@@ -124,7 +124,7 @@ func (a *AH) Query() (ib.AHAttr, error) {
 }
 
 // Modify changes the destination of later send requests.
-func (a *AH) Modify(attr ib.AHAttr) error {
+func (a *ah) Modify(attr ib.AHAttr) error {
 	if err := a.err("modify AH"); err != nil {
 		return err
 	}

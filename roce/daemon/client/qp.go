@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// PD is a protection domain.
-type PD struct{ object }
+// pd is a protection domain.
+type pd struct{ object }
 
 // AllocPD allocates a protection domain.
 func (d *Device) AllocPD() (ib.PD, error) {
@@ -20,11 +20,11 @@ func (d *Device) AllocPD() (ib.PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PD{object{dev: d, handle: h}}, nil
+	return &pd{object{dev: d, handle: h}}, nil
 }
 
-// QP is a queue pair of the daemon. This process posts to its rings in shared memory.
-type QP struct {
+// queuePair is a queue pair of the daemon. This process posts to its rings in shared memory.
+type queuePair struct {
 	object
 	// front has the state of the last Modify. If the device has moved the QP to ERR or SQE
 	// since, the same requests may be posted.
@@ -34,7 +34,7 @@ type QP struct {
 }
 
 // CreateQP creates a queue pair in RESET.
-func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
+func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	const op = "create QP"
 	if err := p.err(op); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
+	q := &queuePair{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
 		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(),
 			RQ: ring.NoRecv()}, pages: pages}
 	if err := q.attach(&answer); err != nil {
@@ -73,21 +73,21 @@ func (d *Device) name(op string, init *ib.QPInit, r *abi.CreateQP) error {
 		if a.cq == nil {
 			continue // the daemon checks whether the QP needs it
 		}
-		c, err := owned[*CQ](d, op, a.attr, a.cq)
+		c, err := owned[*cq](d, op, a.attr, a.cq)
 		if err != nil {
 			return err
 		}
 		*a.to = c.handle
 	}
 	if init.SRQ != nil {
-		s, err := owned[*SRQ](d, op, "SRQ", init.SRQ)
+		s, err := owned[*srq](d, op, "SRQ", init.SRQ)
 		if err != nil {
 			return err
 		}
 		r.SRQ = s.handle
 	}
 	if init.XRCD != nil {
-		x, err := owned[*XRCD](d, op, "XRCD", init.XRCD)
+		x, err := owned[*xrcd](d, op, "XRCD", init.XRCD)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func ringsSize(init *ib.QPInit) (n int) {
 }
 
 // attach opens the application's end of the rings.
-func (q *QP) attach(r *abi.Ring) (err error) {
+func (q *queuePair) attach(r *abi.Ring) (err error) {
 	if err := q.dev.hasDoorbell(r.Shard, r.Doorbell); err != nil {
 		return err
 	}
@@ -124,13 +124,13 @@ func (q *QP) attach(r *abi.Ring) (err error) {
 }
 
 // Num returns the QP number.
-func (q *QP) Num() ib.QPN { return q.front.Num }
+func (q *queuePair) Num() ib.QPN { return q.front.Num }
 
 // Type returns the transport service.
-func (q *QP) Type() ib.QPType { return q.front.Type }
+func (q *queuePair) Type() ib.QPType { return q.front.Type }
 
 // err is object.err with the QP's number in the error.
-func (q *QP) err(op string) error {
+func (q *queuePair) err(op string) error {
 	if err := q.object.err(op); err != nil {
 		return fmt.Errorf("QP %#x: %w", uint32(q.front.Num), err)
 	}
@@ -138,7 +138,7 @@ func (q *QP) err(op string) error {
 }
 
 // Modify changes state and attributes.
-func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
+func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	const op = "modify QP"
 	if err := q.err(op); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (q *QP) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 }
 
 // Query returns the attributes.
-func (q *QP) Query() (ib.QPAttr, error) {
+func (q *queuePair) Query() (ib.QPAttr, error) {
 	if err := q.err("query QP"); err != nil {
 		return ib.QPAttr{}, err
 	}
@@ -169,7 +169,7 @@ func (q *QP) Query() (ib.QPAttr, error) {
 }
 
 // PostSend posts send requests.
-func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
+func (q *queuePair) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.err("post send"); err != nil {
 		return 0, err
 	}
@@ -181,7 +181,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 }
 
 // PostRecv posts receive requests.
-func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+func (q *queuePair) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	if err := q.err("post receive"); err != nil {
 		return 0, err
 	}
@@ -193,7 +193,7 @@ func (q *QP) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 }
 
 // AttachMulticast adds a UD QP to a multicast group.
-func (q *QP) AttachMulticast(group ib.GID) error {
+func (q *queuePair) AttachMulticast(group ib.GID) error {
 	if err := q.err("attach to multicast group"); err != nil {
 		return err
 	}
@@ -201,15 +201,15 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 }
 
 // DetachMulticast removes a UD QP from a multicast group.
-func (q *QP) DetachMulticast(group ib.GID) error {
+func (q *queuePair) DetachMulticast(group ib.GID) error {
 	if err := q.err("detach from multicast group"); err != nil {
 		return err
 	}
 	return tell(q.dev.link, abi.OpDetach, abi.Group{QP: q.handle, GID: group})
 }
 
-// SRQ is a shared receive queue of the daemon. This process posts to its ring in shared memory.
-type SRQ struct {
+// srq is a shared receive queue of the daemon. This process posts to its ring in shared memory.
+type srq struct {
 	object
 	num    uint32
 	maxSGE int
@@ -220,7 +220,7 @@ type SRQ struct {
 }
 
 // CreateSRQ creates a shared receive queue.
-func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
+func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	const op = "create SRQ"
 	if err := p.err(op); err != nil {
 		return nil, err
@@ -228,11 +228,11 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	r := abi.CreateSRQ{PD: p.handle, Type: uint32(init.Type), MaxWR: clamp(init.MaxWR), MaxSGE: clamp(init.MaxSGE),
 		Limit: clamp(init.Limit)}
 	if init.Type == ib.SRQXRC {
-		x, err := owned[*XRCD](p.dev, op, "XRCD", init.XRCD)
+		x, err := owned[*xrcd](p.dev, op, "XRCD", init.XRCD)
 		if err != nil {
 			return nil, err
 		}
-		c, err := owned[*CQ](p.dev, op, "CQ", init.CQ)
+		c, err := owned[*cq](p.dev, op, "CQ", init.CQ)
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SRQ{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num, maxSGE: init.MaxSGE}
+	s := &srq{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num, maxSGE: init.MaxSGE}
 	if err := s.attach(&answer, pages); err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (p *PD) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	return s, nil
 }
 
-func (s *SRQ) attach(r *abi.Ring, pages *mapped) error {
+func (s *srq) attach(r *abi.Ring, pages *mapped) error {
 	opened, err := ring.OpenRecv(pages.buf[:r.Size])
 	if err == nil {
 		s.ring, s.pages = opened, pages
@@ -259,10 +259,10 @@ func (s *SRQ) attach(r *abi.Ring, pages *mapped) error {
 }
 
 // Num returns the number of an XRC SRQ; 0 for a basic one.
-func (s *SRQ) Num() uint32 { return s.num }
+func (s *srq) Num() uint32 { return s.num }
 
 // Modify arms the limit, or changes the size.
-func (s *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
+func (s *srq) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	if err := s.err("modify SRQ"); err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (s *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 }
 
 // Query returns the attributes.
-func (s *SRQ) Query() (ib.SRQAttr, error) {
+func (s *srq) Query() (ib.SRQAttr, error) {
 	if err := s.err("query SRQ"); err != nil {
 		return ib.SRQAttr{}, err
 	}
@@ -289,7 +289,7 @@ func (s *SRQ) Query() (ib.SRQAttr, error) {
 }
 
 // PostRecv posts receive requests.
-func (s *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
+func (s *srq) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 	if err := s.err("post receive on SRQ"); err != nil {
 		return 0, err
 	}
