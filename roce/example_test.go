@@ -16,7 +16,7 @@ import (
 // so the same program sends the same packets at the same times, each time it runs.
 func Example() {
 	network := mem.NewNetwork()
-	var devs [2]*roce.Device
+	var devs [2]roce.Device
 	var qps [2]ib.QP
 	var cqs [2]ib.CQ
 	var mrs [2]ib.MR

@@ -26,7 +26,7 @@ import (
 type daemon struct {
 	*server.Server
 	started time.Time
-	devices []*roce.Device
+	devices []roce.Device
 	live    host.Live // captures and faults
 	log     *slog.Logger
 
@@ -102,7 +102,7 @@ func serverLimits(l *config.Limits) server.Limits {
 }
 
 func (d *daemon) has(name string) bool {
-	return slices.ContainsFunc(d.devices, func(dev *roce.Device) bool { return dev.Attr().Name == name })
+	return slices.ContainsFunc(d.devices, func(dev roce.Device) bool { return dev.Attr().Name == name })
 }
 
 func (d *daemon) close() (err error) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/link"
@@ -20,11 +19,11 @@ import (
 type someStats struct{}
 
 func (someStats) Stats() map[string]roce.Stats {
-	return map[string]roce.Stats{
-		"goroce_eth0": {Stats: qp.Stats{SentPkts: 1 << 40, RcvdPkts: 2}},
-		"goroce_eth1": {Stats: qp.Stats{SentPkts: 7}, RxICRCErrors: 3, OffloadOff: 2,
-			Link: link.Stats{TxBytes: 4096, RxBytes: 17}},
-	}
+	var eth0, eth1 roce.Stats
+	eth0.SentPkts, eth0.RcvdPkts = 1<<40, 2
+	eth1.SentPkts, eth1.RxICRCErrors, eth1.OffloadOff = 7, 3, 2
+	eth1.Link = link.Stats{TxBytes: 4096, RxBytes: 17}
+	return map[string]roce.Stats{"goroce_eth0": eth0, "goroce_eth1": eth1}
 }
 
 func (someStats) Devices() []admin.Device {

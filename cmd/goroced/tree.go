@@ -24,7 +24,7 @@ func (d *daemon) createTree(socket string) {
 }
 
 // changed brings the tree up to date after an event of a device (server.Options.OnEvent).
-func (d *daemon) changed(*roce.Device, ib.Event) {
+func (d *daemon) changed(roce.Device, ib.Event) {
 	d.treeMu.Lock()
 	defer d.treeMu.Unlock()
 	if d.tree == nil {
@@ -66,7 +66,7 @@ func (d *daemon) removeTree() {
 }
 
 // countersOf returns what a client reads of the counters (abi.OpCounters).
-func countersOf(dev *roce.Device) (list []sysfs.Counter) {
+func countersOf(dev roce.Device) (list []sysfs.Counter) {
 	stats := dev.Stats()
 	for _, c := range stats.PortCounters() {
 		list = append(list, sysfs.Counter{Name: c.Name, Value: c.Value})

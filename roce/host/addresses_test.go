@@ -72,7 +72,7 @@ func awaitFree(t *testing.T, ns *linktest.Namespace, a netip.Addr) {
 const patient = 17
 
 // over connects two new QPs from one address to another.
-func over(t *testing.T, a, b *roce.Device, from, to netip.Addr) (x, y *side) {
+func over(t *testing.T, a, b roce.Device, from, to netip.Addr) (x, y *side) {
 	t.Helper()
 	x, y = newSide(t, a), newSide(t, b)
 	x.connectTo(t, y, ib.AHAttr{DGID: ib.GIDFromAddr(to), SGIDIndex: table(t, a)[from]}, patient)

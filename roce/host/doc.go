@@ -3,7 +3,7 @@
 //	dev, err := host.Open(host.Options{NetIf: "eth0"})
 //
 // [Open] finds the addresses, which become the GID table, chooses a link for them, adds the requested wrappers (faults,
-// captures, traces), and opens a *roce.Device, which is an ib.Device, on it. From then on the device's port follows the
+// captures, traces), and opens a roce.Device, which is an ib.Device, on it. From then on the device's port follows the
 // interface. [Interfaces] returns the interfaces to choose from.
 //
 // Files: host.go opens devices and stacks links, choose.go chooses the link, netif.go finds network interfaces,

@@ -47,7 +47,7 @@ func plainSocket(t *testing.T, at netip.AddrPort) *net.UDPConn {
 }
 
 // connectPair makes two QPs of one device that are connected to each other.
-func connectPair(t *testing.T, dev *roce.Device) (qps [2]ib.QP, cq ib.CQ, mr ib.MR, buf []byte) {
+func connectPair(t *testing.T, dev roce.Device) (qps [2]ib.QP, cq ib.CQ, mr ib.MR, buf []byte) {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()

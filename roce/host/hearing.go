@@ -14,6 +14,6 @@ type hearing struct{ dev atomic.Pointer[roce.Device] }
 // unreachable is udp.Options.OnError.
 func (h *hearing) unreachable(peer ib.GID, errno syscall.Errno) {
 	if dev := h.dev.Load(); dev != nil {
-		dev.Unreachable(peer, int(errno))
+		(*dev).Unreachable(peer, int(errno))
 	}
 }

@@ -73,7 +73,7 @@ type Options struct {
 //
 // If another program uses RoCEv2 on an address, the error is a *port.Error. If the link was chosen by name, and needs a
 // privilege that the process does not have, it is a *CapabilityError.
-func Open(o Options) (*roce.Device, error) {
+func Open(o Options) (roce.Device, error) {
 	dev, err := open(o)
 	if err != nil {
 		return nil, fmt.Errorf("open RDMA device: %w", err)
@@ -81,7 +81,7 @@ func Open(o Options) (*roce.Device, error) {
 	return dev, nil
 }
 
-func open(o Options) (*roce.Device, error) {
+func open(o Options) (roce.Device, error) {
 	addrs, err := addresses(&o)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func open(o Options) (*roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	h.dev.Store(dev)
+	h.dev.Store(&dev)
 	if err := w.watch(dev, &o); err != nil {
 		_ = dev.Close()
 		return nil, err

@@ -67,7 +67,7 @@ func TestPick(t *testing.T) {
 }
 
 // openDevice opens a device for the time of the test.
-func openDevice(t *testing.T, o Options) *roce.Device {
+func openDevice(t *testing.T, o Options) roce.Device {
 	t.Helper()
 	dev, err := Open(o)
 	if err != nil {
@@ -202,14 +202,14 @@ func TestRawsockNeedsCapability(t *testing.T) {
 
 // side is one end of a connection.
 type side struct {
-	dev *roce.Device
+	dev roce.Device
 	cq  ib.CQ
 	mr  ib.MR
 	qp  ib.QP
 	buf []byte
 }
 
-func newSide(t testing.TB, dev *roce.Device) *side {
+func newSide(t testing.TB, dev roce.Device) *side {
 	t.Helper()
 	s := &side{dev: dev, buf: make([]byte, 1<<16)}
 	pd, err := dev.AllocPD()
@@ -433,7 +433,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-func openIn(t *testing.T, ns *linktest.Namespace, o Options) (dev *roce.Device) {
+func openIn(t *testing.T, ns *linktest.Namespace, o Options) (dev roce.Device) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
 		dev, err = Open(o)

@@ -16,7 +16,7 @@ type watched struct {
 }
 
 // watch reports the state of the interface to the device, now and after each change.
-func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
+func (w *watched) watch(dev roce.Device, o *Options) (err error) {
 	index := -1 // at first
 	w.stop, err = neigh.WatchLink(dev.Link().NetIf, o.Addrs, func(s neigh.LinkState) error {
 		if index != -1 && s.Index != index && o.OnNetIf != nil {
@@ -34,7 +34,7 @@ func (w *watched) watch(dev *roce.Device, o *Options) (err error) {
 
 // follow reports a state of the interface to the device. It fails if there is an address that the device cannot use
 // yet.
-func follow(dev *roce.Device, s neigh.LinkState) error {
+func follow(dev roce.Device, s neigh.LinkState) error {
 	if s.MTU > 0 { // 0 if the interface is gone
 		dev.SetMTU(s.MTU)
 	}

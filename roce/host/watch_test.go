@@ -64,7 +64,7 @@ func wantEvent(t *testing.T, dev ib.Device, want ib.EventType) {
 }
 
 // wantPort waits for an event and looks at the port.
-func wantPort(t *testing.T, dev *roce.Device, event ib.EventType, state ib.PortState) {
+func wantPort(t *testing.T, dev roce.Device, event ib.EventType, state ib.PortState) {
 	t.Helper()
 	wantEvent(t, dev, event)
 	if p, err := dev.QueryPort(1); err != nil || p.State != state {
@@ -77,7 +77,7 @@ func TestPortEvents(t *testing.T) {
 	for _, name := range []string{"udp", "rawsock"} {
 		t.Run(name, func(t *testing.T) {
 			nsA, nsB := linktest.NewVeth(t, 1500)
-			open := func(ns *linktest.Namespace, a netip.Addr) *roce.Device {
+			open := func(ns *linktest.Namespace, a netip.Addr) roce.Device {
 				return openIn(t, ns, Options{Link: name, Addrs: []netip.Addr{a}})
 			}
 			a, b := open(nsA, nsA.Addr4), open(nsB, nsB.Addr4)
@@ -121,7 +121,7 @@ func TestNetIfMadeAgain(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/by name %v", c.link, c.byName), func(t *testing.T) {
 			nsA, nsB := linktest.NewVeth(t, 1500)
 			heard := make(chan int, 100)
-			open := func(ns *linktest.Namespace) *roce.Device {
+			open := func(ns *linktest.Namespace) roce.Device {
 				o := Options{Link: c.link, NetIf: ns.IfName, OnNetIf: func(_ string, index int) { heard <- index }}
 				if !c.byName {
 					o.NetIf, o.Addrs = "", []netip.Addr{ns.Addr4}

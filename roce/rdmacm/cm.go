@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/cm"
 )
 
 // CM is an application's access to the connection manager of a device: an event channel with its connections and
@@ -71,15 +70,6 @@ func openChannel(dev ib.Device) (ib.CM, error) {
 
 // Device returns the device.
 func (c *CM) Device() ib.Device { return c.dev }
-
-// Stats returns the counters of the port's connection manager, which all users of the device share. They are zero if
-// the device does not report them.
-func (c *CM) Stats() cm.Stats {
-	if d, ok := c.dev.(interface{ CMStats() cm.Stats }); ok {
-		return d.CMStats()
-	}
-	return cm.Stats{}
-}
 
 // run dispatches events until the channel is closed.
 func (c *CM) run() {

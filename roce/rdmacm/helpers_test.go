@@ -23,7 +23,7 @@ import (
 
 // node is a device and its connection manager.
 type node struct {
-	dev  *roce.Device
+	dev  roce.Device
 	cm   *rdmacm.CM
 	addr netip.Addr // the device's first
 }

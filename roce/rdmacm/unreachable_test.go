@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -26,13 +27,13 @@ import (
 func TestClosedPort(t *testing.T) {
 	var dev atomic.Pointer[roce.Device]
 	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{OnError: func(peer ib.GID, errno syscall.Errno) {
-		dev.Load().Unreachable(peer, int(errno))
+		(*dev.Load()).Unreachable(peer, int(errno))
 	}})
 	must(t, err)
 	l = wrap.Seal(wrap.Loopback(l))
 	d, err := roce.Open(l, roce.Options{Manual: true})
 	must(t, err)
-	dev.Store(d)
+	dev.Store(&d)
 	defer d.Close()
 	defer standStill(d, l)()
 	cm, err := rdmacm.Open(d, rdmacm.Options{})
@@ -48,14 +49,14 @@ func TestClosedPort(t *testing.T) {
 	if want := "UDP port 4791 of " + closed.String() + " is closed"; !strings.Contains(err.Error(), want) {
 		t.Errorf("%q does not say %q", err, want)
 	}
-	if s := d.CMStats(); s.Sent.Of(wire.AttrREQ) != 1 || s.Resent != 0 {
+	if s := d.(*device.Device).CMStats(); s.Sent.Of(wire.AttrREQ) != 1 || s.Resent != 0 {
 		t.Errorf("%d requests were sent, want 1", s.Sent.Of(wire.AttrREQ))
 	}
 	must(t, cm.Close())
 }
 
 // standStill drives a device on a link, whose time does not go on, until stop is called.
-func standStill(d *roce.Device, l link.Link) (stop func()) {
+func standStill(d roce.Device, l link.Link) (stop func()) {
 	var ended atomic.Bool
 	var driver sync.WaitGroup
 	driver.Go(func() {

@@ -23,7 +23,7 @@ import (
 
 // site is two devices with connection managers, and a listener on the second.
 type site struct {
-	devA, devB *roce.Device
+	devA, devB roce.Device
 	a, b       *rdmacm.CM
 	l          *Listener
 	pds        atomic.Int32 // of both devices
@@ -33,7 +33,7 @@ func newSite(t testing.TB, open medium, o Options) *site {
 	t.Helper()
 	s := &site{}
 	s.devA, s.devB = openDevices(t, open)
-	manage := func(dev *roce.Device) *rdmacm.CM {
+	manage := func(dev roce.Device) *rdmacm.CM {
 		cm, err := rdmacm.Open(&counter{CMDevice: dev, pds: &s.pds}, rdmacm.Options{})
 		if err != nil {
 			t.Fatal(err)

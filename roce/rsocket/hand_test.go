@@ -63,10 +63,10 @@ func lossy(open medium, p float64) medium {
 }
 
 // openDevices makes two devices for as long as the test runs.
-func openDevices(t testing.TB, open medium) (a, b *roce.Device) {
+func openDevices(t testing.TB, open medium) (a, b roce.Device) {
 	t.Helper()
 	la, lb := open(t)
-	device := func(l link.Link) *roce.Device {
+	device := func(l link.Link) roce.Device {
 		if _, faulty := l.(*wrap.Faulter); !faulty {
 			l = wrap.Seal(l)
 		}
@@ -106,12 +106,12 @@ func (h *hand) end(reason error) {
 
 // half is one end of a connection before newConn.
 type half struct {
-	dev *roce.Device
+	dev roce.Device
 	ep  *endpoint
 	qp  ib.QP
 }
 
-func newHalf(t testing.TB, dev *roce.Device, o Options) *half {
+func newHalf(t testing.TB, dev roce.Device, o Options) *half {
 	t.Helper()
 	ep, err := newEndpoint(dev, o)
 	if err != nil {
@@ -160,7 +160,7 @@ func (h *half) start(t testing.TB, peer *half) (*Conn, *hand) {
 	return newConn(h.ep, h.qp, tr, r, addrOf(h.dev), addrOf(peer.dev)), tr
 }
 
-func addrOf(d *roce.Device) netip.AddrPort {
+func addrOf(d roce.Device) netip.AddrPort {
 	return netip.AddrPortFrom(d.Link().Local[0].Addr(), 7471)
 }
 
@@ -168,7 +168,7 @@ func addrOf(d *roce.Device) netip.AddrPort {
 type pair struct {
 	a, b       *Conn
 	trA, trB   *hand
-	devA, devB *roce.Device
+	devA, devB roce.Device
 }
 
 // newPair connects two devices by hand. The connections are closed with the test.

@@ -191,7 +191,7 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	s, err := server.New([]*roce.Device{dev}, server.Options{})
+	s, err := server.New([]roce.Device{dev}, server.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

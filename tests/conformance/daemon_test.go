@@ -15,7 +15,7 @@ import (
 // of the socket.
 func serve(t *testing.T, p Party) string {
 	t.Helper()
-	s, err := server.New([]*roce.Device{p.Device.(*roce.Device)}, server.Options{OwnProcesses: true})
+	s, err := server.New([]roce.Device{p.Device.(roce.Device)}, server.Options{OwnProcesses: true})
 	if err != nil {
 		t.Fatal(err)
 	}

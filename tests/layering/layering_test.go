@@ -21,10 +21,9 @@ const module = "github.com/goroce/goroce/"
 
 // pure packages reach neither the operating system's network nor packet
 // libraries, not even through others.
-var pure = []string{"ib", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm", "roce/internal/engine",
-	"roce/internal/ipid",
-	"roce/internal/offload", "roce/internal/slowmem", "roce/link", "roce/trace", "roce/trace/track",
-	"roce/trace/capfile"}
+var pure = []string{"ib", "ib/driver", "wire", "mr", "qp", "qp/ring", "qp/script", "roce", "roce/cm",
+	"roce/internal/cma", "roce/internal/device", "roce/internal/engine", "roce/internal/ipid", "roce/internal/offload",
+	"roce/internal/slowmem", "roce/link", "roce/trace", "roce/trace/track", "roce/trace/capfile"}
 
 var impure = []string{"net", "golang.org/x/sys", "github.com/vishvananda", "github.com/google/gopacket",
 	"github.com/cilium"}

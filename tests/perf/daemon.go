@@ -118,7 +118,7 @@ func serveDevice(j *Job) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New([]*roce.Device{dev}, server.Options{OwnProcesses: true})
+	s, err := server.New([]roce.Device{dev}, server.Options{OwnProcesses: true})
 	if err != nil {
 		return err
 	}

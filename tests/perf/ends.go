@@ -48,7 +48,7 @@ func openAny(j *Job) (ib.Device, error) {
 
 // openDevice opens the device of j in this process. If the machine cannot have a link other than udp, the row is
 // skipped.
-func openDevice(j *Job) (*roce.Device, error) {
+func openDevice(j *Job) (roce.Device, error) {
 	addrs := []netip.Addr{j.Self}
 	if j.RecvBuffer > 0 {
 		l, err := udp.Open(addrs, udp.Options{RecvBuffer: j.RecvBuffer})

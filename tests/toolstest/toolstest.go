@@ -23,7 +23,7 @@ const Patience = time.Minute
 
 // Device opens a device over UDP on a loopback address of its own, for as long as
 // the test runs.
-func Device(t *testing.T, fault wrap.FaultConfig) *roce.Device {
+func Device(t *testing.T, fault wrap.FaultConfig) roce.Device {
 	t.Helper()
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}, Fault: fault})
 	if err != nil {

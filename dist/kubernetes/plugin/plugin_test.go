@@ -86,7 +86,7 @@ func daemon(t *testing.T, path string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New([]*roce.Device{dev}, server.Options{})
+	s, err := server.New([]roce.Device{dev}, server.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

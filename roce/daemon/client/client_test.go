@@ -21,7 +21,7 @@ import (
 // daemon is a server in this process, on a device of its own.
 type daemon struct {
 	socket string
-	dev    *roce.Device
+	dev    roce.Device
 	server *server.Server
 	stop   func()
 }
@@ -36,7 +36,7 @@ func newDaemon(t testing.TB, o server.Options) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New([]*roce.Device{dev}, o)
+	s, err := server.New([]roce.Device{dev}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func connect(qp ib.QP, peer ib.GID, num ib.QPN) {
 func daemon() (socket string, stop func()) {
 	dev, err := host.Open(host.Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()}})
 	check(err)
-	s, err := server.New([]*roce.Device{dev}, server.Options{})
+	s, err := server.New([]roce.Device{dev}, server.Options{})
 	check(err)
 	dir, err := os.MkdirTemp("", "goroce")
 	check(err)

@@ -5,12 +5,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // clockOffset returns CLOCK_MONOTONIC minus the device's clock, in nanoseconds. Both run at the same
 // rate. It takes the best of some readings: one that another thread interrupts is wrong by that time.
-func clockOffset(dev *roce.Device) (offset int64) {
+func clockOffset(dev *device.Device) (offset int64) {
 	for best, i := int64(math.MaxInt64), 0; i < 16; i++ {
 		before := monotonic()
 		now, err := dev.Clock()

@@ -10,26 +10,26 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // Clients use the connection manager of the device's port by event channels and IDs, as
 // programs in this process do. The device writes the messages, so a client cannot forge one: it
 // can name only QPs of its own process, and addresses of the device. All clients of a user share one
-// account at the connection manager (roce.CMOwner).
+// account at the connection manager (device.CMOwner).
 
 // cmOwners are the users' accounts at the connection manager of a device, by user ID.
 type cmOwners map[uint32]*cmOwner
 
 type cmOwner struct {
-	*roce.CMOwner
+	*device.CMOwner
 	user     *account
 	sessions int
 }
 
 // cmAccount returns the account of the client's user, and counts the session in it until leaveCM.
-func (c *session) cmAccount() *roce.CMOwner {
+func (c *session) cmAccount() *device.CMOwner {
 	u, uid := c.unit, c.who.Uid
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -59,11 +59,11 @@ func (c *session) leaveCM() {
 }
 
 // cmLimits returns a user's limits at the connection manager of each device.
-func (s *Server) cmLimits(uid uint32, user *account) roce.CMLimits {
+func (s *Server) cmLimits(uid uint32, user *account) device.CMLimits {
 	a := &s.accounts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return roce.CMLimits{IDs: a.cm.IDs, Listeners: a.cm.Listeners, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog,
+	return device.CMLimits{IDs: a.cm.IDs, Listeners: a.cm.Listeners, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog,
 		Fair: true, MayBind: s.mayBind(uid), Charge: func(bytes int64) error { return a.charge(user, bytes) }}
 }
 
@@ -123,7 +123,8 @@ func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	if err != nil {
 		return done(raisedBy(err, "number of IDs", "cm_ids"))
 	}
-	if cmID, ok := id.(*roce.CMID); ok && r.Cookie != 0 { // a request has no events before OpCMAccept gives it a cookie
+	if cmID, ok := id.(*device.CMID); ok &&
+		r.Cookie != 0 { // a request has no events before OpCMAccept gives it a cookie
 		cmID.QuietRequests()
 	}
 	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
@@ -169,7 +170,7 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 	case of != nil:
 		out.ID = of.handle
 	}
-	if id, ok := ev.ID.(*roce.CMID); ok {
+	if id, ok := ev.ID.(*device.CMID); ok {
 		out.Service = uint32(id.Type())
 	}
 	if of == nil {
@@ -188,7 +189,7 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 
 // onID calls f with the ID of a handle.
 func onID(c *session, id abi.Handle, f func(ib.CMID) error) (reply, error) {
-	v, err := lookup[*roce.CMID](c, c.op, "ID", id)
+	v, err := lookup[*device.CMID](c, c.op, "ID", id)
 	if err != nil {
 		return done(err)
 	}
@@ -250,7 +251,7 @@ func cmNotify(c *session, r *abi.CMValue) (reply, error) {
 }
 
 func cmJoin(c *session, r *abi.CMBind) (reply, error) {
-	id, err := lookup[*roce.CMID](c, abi.OpCMJoin, "ID", r.ID)
+	id, err := lookup[*device.CMID](c, abi.OpCMJoin, "ID", r.ID)
 	if err != nil {
 		return done(err)
 	}
@@ -273,7 +274,7 @@ func cmLeave(c *session, r *abi.CMBind) (reply, error) {
 }
 
 func cmInitQPAttr(c *session, r *abi.CMValue) (reply, error) {
-	id, err := lookup[*roce.CMID](c, abi.OpCMInitQPAttr, "ID", r.ID)
+	id, err := lookup[*device.CMID](c, abi.OpCMInitQPAttr, "ID", r.ID)
 	if err != nil {
 		return done(err)
 	}
@@ -289,7 +290,7 @@ func cmSetOption(c *session, r *abi.CMValue) (reply, error) {
 }
 
 func cmQuery(c *session, r *abi.Object) (reply, error) {
-	id, err := lookup[*roce.CMID](c, abi.OpCMQuery, "ID", r.Handle)
+	id, err := lookup[*device.CMID](c, abi.OpCMQuery, "ID", r.Handle)
 	if err != nil {
 		return done(err)
 	}
@@ -305,7 +306,7 @@ func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	id, err := lookup[*roce.CMID](c, abi.OpCMMigrate, "ID", r.ID)
+	id, err := lookup[*device.CMID](c, abi.OpCMMigrate, "ID", r.ID)
 	if err != nil {
 		return done(err)
 	}

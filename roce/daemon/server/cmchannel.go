@@ -10,14 +10,14 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // cmChannel is an event channel of a client. It ends when the client closes it, or its last descriptor of the
 // channel's socket.
 type cmChannel struct {
-	*roce.CM
+	*device.CM
 	box    *outbox
 	object *object
 	ids    map[*object]struct{} // that are on the channel
@@ -116,7 +116,7 @@ func (c *session) addMembership(o *object, group netip.Addr, cookie uint64) abi.
 	g := &object{kind: kindCMGroup, cm: &cmID{cookie: cookie, channel: o.cm.channel, group: group}}
 	g.value = g.cm
 	g.close = func() error {
-		_ = o.value.(*roce.CMID).LeaveMulticast(group) // fails only if the ID is closed
+		_ = o.value.(*device.CMID).LeaveMulticast(group) // fails only if the ID is closed
 		o.cm.drop(g)
 		return nil
 	}
@@ -212,10 +212,10 @@ func (c *session) bury(o *object) {
 	}
 }
 
-// Includes reports whether t is a session of the same process (roce.Group): a program may connect by one session
+// Includes reports whether t is a session of the same process (device.Group): a program may connect by one session
 // the QPs that it has created by another, as libibverbs and librdmacm have one each. Processes that the kernel does
 // not show here all have number 0.
-func (c *session) Includes(t roce.Tenant) bool {
+func (c *session) Includes(t device.Tenant) bool {
 	o, ok := t.(*session)
 	return ok && (o == c || o.who.Pid != 0 && o.who.Pid == c.who.Pid && o.who.Uid == c.who.Uid)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
@@ -51,11 +52,12 @@ func greet(t *testing.T, c *abi.Conn) {
 
 // TestQueryDevice checks that a client learns of all devices before it opens one, and the same afterwards.
 func TestQueryDevice(t *testing.T) {
-	var devices []*roce.Device
+	var devices []roce.Device
 	network := mem.NewNetwork()
 	for _, name := range []string{"blue", "red"} {
 		gid := ib.GIDFromAddr(linktest.Loopback())
-		dev, err := roce.Open(wrap.Seal(watched{network.Open([]ib.GID{gid}, mem.Options{})}), roce.Options{Name: name})
+		dev, err := device.Open(wrap.Seal(watched{network.Open([]ib.GID{gid}, mem.Options{})}), device.Options{
+			Name: name})
 		must(t, err)
 		devices = append(devices, dev)
 	}
@@ -120,11 +122,11 @@ func TestCreateCQ(t *testing.T) {
 	pd := c.make(abi.OpAllocPD, nil)
 	for range 3 {
 		cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 5, CompVector: 1}))
-		if n := c.objects[cq].value.(*roce.CQ).Entries(); n != 5 {
+		if n := c.objects[cq].value.(*device.CQ).Entries(); n != 5 {
 			t.Errorf("5 entries became %d", n)
 		}
 		qp := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC)}))
-		if on := c.objects[qp].value.(*roce.QP).Shard(); on != 1 {
+		if on := c.objects[qp].value.(*device.QP).Shard(); on != 1 {
 			t.Errorf("a QP of completion vector 1 is on shard %d", on)
 		}
 	}

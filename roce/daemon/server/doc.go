@@ -2,8 +2,8 @@
 // of this one.
 //
 // Each connection is a session (session.go), unless it becomes a hold (hold.go). A session holds
-// the client's objects by handle, and is a tenant of the device (roce.Tenant). Its goroutine
-// carries out requests (handlers.go, qp.go, memory.go) by calling verbs of package roce. The
+// the client's objects by handle, and is a tenant of the device (device.Tenant). Its goroutine
+// carries out requests (handlers.go, qp.go, memory.go) by calling verbs of package device. The
 // device's shards do the rest: they poll clients' doorbells (doorbells.go), take work requests
 // from the rings, which lie in memory shared with the client (shared.go), and write completions
 // there. Events are sent on sockets that never block the sender (outbox.go).
@@ -42,7 +42,7 @@
 //   - Rings: the shards of the QPs that use them, and the verbs, under the lock of the shard,
 //     or of the CQ or SRQ where there are several shards.
 //   - Doorbells: the shards, under the lock of their doorbells (doorbells.go).
-//   - Memfds: the shards, and the session's worker (roce.Worker) in its turns, if a work request
+//   - Memfds: the shards, and the session's worker (device.Worker) in its turns, if a work request
 //     also names memory of the client's process. A turn runs on the worker's goroutine, or
 //     inline in a shard's loop, and holds no lock.
 //
@@ -52,7 +52,7 @@
 //     a QP. A session that ends closes its worker first: no turn begins any more.
 //  2. The users end. QPs are closed before the objects that they use, in the order of kind; each
 //     leaves its shard under the shard's lock, with its state of partly received requests. An
-//     object with users left is not closed. Once roce.MR.Deregister returns, no shard accesses
+//     object with users left is not closed. Once device.MR.Deregister returns, no shard accesses
 //     the memory.
 //  3. The last completion is written before the QP leaves its shard. An answer that a worker
 //     gives later finds no QP.
@@ -67,7 +67,7 @@
 // Sessions of a user may share an XRC domain, and its target QPs (xrcd.go). A target uses an SRQ of
 // any of them, and memory that is registered in the SRQ's PD: a session that ends closes its SRQs,
 // which all targets forget under the locks of their shards, and memory of a process is accessed by
-// the worker of its own session (roce.PD), which reap waits for. A message whose placement that
+// the worker of its own session (device.PD), which reap waits for. A message whose placement that
 // worker has not begun is never answered; the peer's retries end its connection. The domain, and
 // each target, ends with its last handle.
 //

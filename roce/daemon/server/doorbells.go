@@ -14,17 +14,17 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // clientDoorbells are the doorbells of one client on one shard.
 type clientDoorbells struct {
 	ring *ring.Doorbells
-	qps  []atomic.Pointer[roce.QP] // by doorbell
-	free []uint32                  // doorbells without a QP; used by the session's goroutine only
-	wake int                       // eventfd, which the client writes to and the daemon never reads
+	qps  []atomic.Pointer[engine.QP] // by doorbell
+	free []uint32                    // doorbells without a QP; used by the session's goroutine only
+	wake int                         // eventfd, which the client writes to and the daemon never reads
 
 	fault func() // ends the session; does not block
 
@@ -49,7 +49,7 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 		_ = unix.Close(wake)
 		return nil, err
 	}
-	b := &clientDoorbells{ring: r, qps: make([]atomic.Pointer[roce.QP], perShard), wake: wake}
+	b := &clientDoorbells{ring: r, qps: make([]atomic.Pointer[engine.QP], perShard), wake: wake}
 	for i := range uint32(perShard) {
 		b.free = append(b.free, perShard-1-i)
 	}
@@ -100,7 +100,7 @@ func (c *session) addDoorbells(fds []int) (err error) {
 	return nil
 }
 
-// doorbells holds all clients' doorbells on one shard (roce.Doorbells).
+// doorbells holds all clients' doorbells on one shard (engine.Doorbells).
 //
 // A turn of the shard polls the doorbells of active clients only. For a client that has not
 // rung for idleAfter, the shard marks itself asleep in that client's shared memory. The client's
@@ -163,8 +163,8 @@ func (t *doorbells) forget(b *clientDoorbells) {
 	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b || !c.active })
 }
 
-// Take calls rung for each QP whose doorbell has rung.
-func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
+// Take calls ring for each QP whose doorbell has rung.
+func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.active) < len(t.all) && now-t.asked >= askAfter {
@@ -176,7 +176,7 @@ func (t *doorbells) Take(now ib.Instant, rung func(*roce.QP)) {
 		t.current = b
 		any := b.ring.Take(func(i uint32) {
 			if q := b.qps[i].Load(); q != nil {
-				rung(q)
+				ring(q)
 			}
 		})
 		switch {

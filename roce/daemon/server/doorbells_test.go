@@ -12,14 +12,14 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // ringer acts as a client: it has the application's end of the doorbells.
 type ringer struct {
 	*clientDoorbells
 	app *ring.Doorbells
-	qp  *roce.QP // of doorbell 0
+	qp  *engine.QP // of doorbell 0
 }
 
 func newRinger(t testing.TB, doorbells *doorbells) *ringer {
@@ -34,7 +34,7 @@ func newRingerIn(t testing.TB, doorbells *doorbells, buf []byte) *ringer {
 	t.Cleanup(func() { _ = unix.Close(b.wake) })
 	app, err := ring.OpenDoorbells(buf)
 	must(t, err)
-	r := &ringer{b, app, new(roce.QP)}
+	r := &ringer{b, app, new(engine.QP)}
 	b.qps[0].Store(r.qp)
 	must(t, doorbells.add(b))
 	t.Cleanup(func() { doorbells.remove(b) })
@@ -67,10 +67,10 @@ func TestIdleClients(t *testing.T) {
 	doorbells := openDoorbells(t)
 	busy, other := newRinger(t, doorbells), newRinger(t, doorbells)
 	now := ib.Instant(1e9)
-	rung := map[*roce.QP]int{}
+	rung := map[*engine.QP]int{}
 	take := func() {
 		clear(rung)
-		doorbells.Take(now, func(q *roce.QP) { rung[q]++ })
+		doorbells.Take(now, func(q *engine.QP) { rung[q]++ })
 	}
 	take() // both are new, so their eventfds are on the kernel's list
 	if len(doorbells.active) != 2 {
@@ -134,12 +134,12 @@ func BenchmarkTake(b *testing.B) {
 			busy := newRinger(b, doorbells)
 			for range idle {
 				now += idleAfter
-				doorbells.Take(now, func(*roce.QP) {})
+				doorbells.Take(now, func(*engine.QP) {})
 			}
 			for b.Loop() {
 				now += 1000 // a turn takes a microsecond
 				busy.ring(b)
-				doorbells.Take(now, func(*roce.QP) {})
+				doorbells.Take(now, func(*engine.QP) {})
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func FuzzDoorbells(f *testing.F) {
 		rung := 0 // of the good client
 		take := func() {
 			calls := 0
-			doorbells.Take(now, func(q *roce.QP) {
+			doorbells.Take(now, func(q *engine.QP) {
 				switch q {
 				case bad.qp:
 					calls++

@@ -14,9 +14,9 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // pairClient is a client with two connected QPs, and memory for both.
@@ -215,7 +215,7 @@ func TestDoorbellsFault(t *testing.T) {
 		must(t, err)
 		defer unix.Close(b.wake)
 		b.fault = func() { dropped = i == 1 }
-		b.qps[0].Store(new(roce.QP))
+		b.qps[0].Store(new(engine.QP))
 		app, err := ring.OpenDoorbells(buf)
 		must(t, err)
 		must(t, bells.add(b)) // its eventfd is already written
@@ -223,11 +223,11 @@ func TestDoorbellsFault(t *testing.T) {
 		list[i] = b
 	}
 	must(t, guard(pages[size:][:size]))
-	heard := map[*roce.QP]bool{}
+	heard := map[*engine.QP]bool{}
 	now := ib.Instant(time.Second)
 	take := func() (faulted bool) {
 		defer func() { faulted = recover() != nil && bells.Faulted() }()
-		bells.Take(now, func(q *roce.QP) { heard[q] = true })
+		bells.Take(now, func(q *engine.QP) { heard[q] = true })
 		return false
 	}
 	if !take() || !dropped {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // groups counts the QPs of each user in the multicast groups of a device. The device has few groups, and few places in
@@ -80,7 +80,7 @@ func (t *groups) leave(uid uint32, gid ib.GID) {
 }
 
 func attach(c *session, r *abi.Group) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpAttach, "QP", r.QP)
+	q, err := lookup[*device.QP](c, abi.OpAttach, "QP", r.QP)
 	if err != nil {
 		return done(err)
 	}
@@ -103,7 +103,7 @@ func attach(c *session, r *abi.Group) (reply, error) {
 }
 
 func detach(c *session, r *abi.Group) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpDetach, "QP", r.QP)
+	q, err := lookup[*device.QP](c, abi.OpDetach, "QP", r.QP)
 	if err != nil {
 		return done(err)
 	}

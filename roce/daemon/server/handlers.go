@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // handler carries out one kind of request.
@@ -151,7 +151,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return done(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(roce.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
+	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
 	c.booked, c.pending = append(c.booked, c.pending...), nil
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}
@@ -176,7 +176,7 @@ func queryPort(c *session, p *abi.Port) (reply, error) {
 }
 
 // Compiles only if a device's GID table fits the reply.
-const _ = uint(abi.MaxGIDs - roce.MaxGIDs)
+const _ = uint(abi.MaxGIDs - device.MaxGIDs)
 
 func queryGIDs(c *session, p *abi.Port) (r reply, err error) {
 	table, err := c.unit.dev.GIDs(int(p.Port))
@@ -199,7 +199,7 @@ func counters(c *session, p *abi.Port) (r reply, err error) {
 		return done(err)
 	}
 	stats := c.unit.dev.Stats()
-	for hw, list := range [][]roce.Counter{stats.PortCounters(), stats.Counters()} {
+	for hw, list := range [][]device.Counter{stats.PortCounters(), stats.Counters()} {
 		for _, n := range list {
 			r.body = abi.Put(r.body, &abi.Counter{Name: abi.NameOf(n.Name), Value: n.Value, HW: uint32(hw)})
 		}
@@ -261,7 +261,7 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		made: handle}, nil
 }
 
-// queue is the tenant (roce.Tenant) of one CQ: it sends the CQ's events to its channel.
+// queue is the tenant (device.Tenant) of one CQ: it sends the CQ's events to its channel.
 type queue struct {
 	*session
 	channel *channel
@@ -270,7 +270,7 @@ type queue struct {
 }
 
 // Notify sends the event that the CQ was armed for.
-func (q *queue) Notify(*roce.CQ) {
+func (q *queue) Notify(*device.CQ) {
 	if q.channel != nil && q.channel.put(q.event) {
 		q.sent.Add(1)
 	}
@@ -316,7 +316,7 @@ func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
 
 func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	const op = abi.OpResizeCQ
-	cq, err := lookup[*roce.CQ](c, op, "CQ", r.CQ)
+	cq, err := lookup[*device.CQ](c, op, "CQ", r.CQ)
 	if err != nil {
 		return done(err)
 	}
@@ -344,7 +344,7 @@ func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	if err := c.take(op, mws, 1); err != nil {
 		return done(err)
 	}
-	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
 	}
@@ -361,7 +361,7 @@ func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	if err := c.take(op, ahs, 1); err != nil {
 		return done(err)
 	}
-	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
 	}
@@ -374,7 +374,7 @@ func createAH(c *session, r *abi.CreateAH) (reply, error) {
 }
 
 func modifyAH(c *session, r *abi.CreateAH) (reply, error) {
-	ah, err := lookup[*roce.AH](c, abi.OpModifyAH, "AH", r.PD)
+	ah, err := lookup[*device.AH](c, abi.OpModifyAH, "AH", r.PD)
 	if err != nil {
 		return done(err)
 	}
@@ -386,7 +386,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err := c.take(op, srqs, 1); err != nil {
 		return done(err)
 	}
-	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
 	}
@@ -396,7 +396,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if init.Type == ib.SRQXRC {
 		var xerr error
 		x, xerr = lookup[*xrcd](c, op, "XRCD", r.XRCD)
-		cq, cerr := lookup[*roce.CQ](c, op, "CQ", r.CQ)
+		cq, cerr := lookup[*device.CQ](c, op, "CQ", r.CQ)
 		if err := errors.Join(xerr, cerr); err != nil {
 			return done(err)
 		}
@@ -408,14 +408,14 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	}
 	o := &object{kind: kindSRQ, value: srq, rings: c.made}
 	o.close = x.using(func() (err error) {
-		o.gone, err = srq.(*roce.SRQ).Destroy()
+		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
 	})
 	return c.ringed(c.add(o), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
-	srq, err := lookup[*roce.SRQ](c, abi.OpModifySRQ, "SRQ", r.SRQ)
+	srq, err := lookup[*device.SRQ](c, abi.OpModifySRQ, "SRQ", r.SRQ)
 	if err != nil {
 		return done(err)
 	}
@@ -428,7 +428,7 @@ func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 }
 
 func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
-	srq, err := lookup[*roce.SRQ](c, abi.OpQuerySRQ, "SRQ", r.SRQ)
+	srq, err := lookup[*device.SRQ](c, abi.OpQuerySRQ, "SRQ", r.SRQ)
 	if err != nil {
 		return done(err)
 	}

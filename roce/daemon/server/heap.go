@@ -2,14 +2,14 @@ package server
 
 import (
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // Besides shared memory, objects use memory of the daemon, which is charged to their user. The
 // figures are measured (TestHeap), and rounded up. That of a QP depends on the length of its
-// queues (roce.QPHeap). It grows when its client first registers memory that only a worker can
-// access (roce.QPHeapLate).
+// queues (device.QPHeap). It grows when its client first registers memory that only a worker can
+// access (device.QPHeapLate).
 
 // heapBytes is what one object of each kind uses.
 var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, srqs: 1024, ahs: 512, xrcds: 512,
@@ -26,9 +26,9 @@ const (
 
 // takeQP books the heap of a new QP.
 func (c *session) takeQP(op abi.Op, cap *ib.QPCap) error {
-	n := roce.QPHeap(cap)
+	n := device.QPHeap(cap)
 	if c.process != nil {
-		n += roce.QPHeapLate()
+		n += device.QPHeapLate()
 	}
 	return c.take(op, heap, n)
 }
@@ -54,7 +54,7 @@ func (c *session) takeRdAtomic(op abi.Op, o *object, a *ib.QPAttr, mask ib.QPAtt
 	if mask&ib.AttrMaxDestRdAtomic != 0 {
 		next[1] = max(next[1], a.MaxDestRdAtomic)
 	}
-	more := roce.QPHeapRdAtomic(next[0], next[1]) - roce.QPHeapRdAtomic(o.rdAtomic[0], o.rdAtomic[1])
+	more := device.QPHeapRdAtomic(next[0], next[1]) - device.QPHeapRdAtomic(o.rdAtomic[0], o.rdAtomic[1])
 	if err := c.extend(op, o, more); err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (c *session) takeLate(op abi.Op) error {
 			list = append(list, o)
 		}
 	}
-	if err := c.book(op, heap, int64(len(list))*roce.QPHeapLate()); err != nil {
+	if err := c.book(op, heap, int64(len(list))*device.QPHeapLate()); err != nil {
 		return err
 	}
 	for _, o := range list {
-		o.holds = append(o.holds, held{heap, roce.QPHeapLate()})
+		o.holds = append(o.holds, held{heap, device.QPHeapLate()})
 	}
 	return nil
 }

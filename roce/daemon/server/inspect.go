@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // Owner is the client process that has created an object.
@@ -92,7 +92,7 @@ func nameOf(pid int32) string {
 // QPs describes the queue pairs of all clients, by device and number.
 func (s *Server) QPs() []QPInfo {
 	list := []QPInfo{}
-	objectsOf(s, func(device string, who Owner, q *roce.QP) {
+	objectsOf(s, func(device string, who Owner, q *device.QP) {
 		a, err := q.Query()
 		if err != nil {
 			return // it has just been closed
@@ -114,7 +114,7 @@ func (s *Server) QPs() []QPInfo {
 // QPStates returns how many queue pairs of clients are in each state, by device. Devices without any are left out.
 func (s *Server) QPStates() map[string][ib.NumQPStates]int {
 	states := map[string][ib.NumQPStates]int{}
-	objectsOf(s, func(device string, _ Owner, q *roce.QP) {
+	objectsOf(s, func(device string, _ Owner, q *device.QP) {
 		if a, err := q.Query(); err == nil { // else it has just been closed
 			counts := states[device]
 			counts[a.State]++
@@ -128,7 +128,7 @@ func (s *Server) QPStates() map[string][ib.NumQPStates]int {
 // has not taken yet are not among them.
 func (s *Server) CMIDs() []CMInfo {
 	list := []CMInfo{}
-	objectsOf(s, func(device string, who Owner, id *roce.CMID) {
+	objectsOf(s, func(device string, who Owner, id *device.CMID) {
 		a, err := id.Query()
 		if err != nil {
 			return // it has just been closed

@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // mapping is registered memory of a client: a range of a memfd, or of its process.
@@ -32,7 +32,7 @@ func (m *mapping) free() {
 
 // region is a registration and the memory behind it.
 type region struct {
-	*roce.MR
+	*device.MR
 	mapping *mapping
 	kind    atomic.Uint32 // abi.RegMR.Kind
 }
@@ -147,7 +147,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
 	}
@@ -181,7 +181,7 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	pd, err := optional[*roce.PD](c, op, "PD", r.PD)
+	pd, err := optional[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
 		return done(err)
 	}

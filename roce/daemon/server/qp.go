@@ -6,8 +6,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 func createQP(c *session, r *abi.CreateQP) (reply, error) {
@@ -18,7 +18,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if r.PD == 0 && r.Type == uint32(ib.XRCTGT) {
 		return createTarget(c, r)
 	}
-	pd, err := lookup[*roce.PD](c, op, "PD", r.PD)
+	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err == nil && c.doorbells == nil {
 		err = fmt.Errorf("%v: share doorbells first: %w", op, ib.ErrState)
 	}
@@ -36,7 +36,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if err != nil {
 		return done(err)
 	}
-	q := made.(*roce.QP)
+	q := made.(*device.QP)
 	b := c.doorbells[q.Shard()]
 	if len(b.free) == 0 {
 		full := driver.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
@@ -45,7 +45,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	}
 	doorbell := b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
-	b.qps[doorbell].Store(q)
+	b.qps[doorbell].Store(q.Part())
 	o := &object{kind: kindQP, value: q, rings: c.made}
 	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
 	o.close = x.using(func() error {
@@ -66,9 +66,9 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 // qpInit resolves the handles of a request.
 func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	const op = abi.OpCreateQP
-	send, err1 := optional[*roce.CQ](c, op, "SendCQ", r.SendCQ)
-	recv, err2 := optional[*roce.CQ](c, op, "RecvCQ", r.RecvCQ)
-	srq, err3 := optional[*roce.SRQ](c, op, "SRQ", r.SRQ)
+	send, err1 := optional[*device.CQ](c, op, "SendCQ", r.SendCQ)
+	recv, err2 := optional[*device.CQ](c, op, "RecvCQ", r.RecvCQ)
+	srq, err3 := optional[*device.SRQ](c, op, "SRQ", r.SRQ)
 	x, err4 := optional[*xrcd](c, op, "XRCD", r.XRCD)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return init, err
@@ -93,7 +93,7 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 }
 
 func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpModifyQP, "QP", r.QP)
+	q, err := lookup[*device.QP](c, abi.OpModifyQP, "QP", r.QP)
 	if err != nil {
 		return done(err)
 	}
@@ -112,7 +112,7 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {
-	q, err := lookup[*roce.QP](c, abi.OpQueryQP, "QP", r.Handle)
+	q, err := lookup[*device.QP](c, abi.OpQueryQP, "QP", r.Handle)
 	if err != nil {
 		return done(err)
 	}

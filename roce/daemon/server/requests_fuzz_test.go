@@ -18,6 +18,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -166,7 +167,7 @@ func (n *neighbour) exchange(t *testing.T, d *stepped) {
 
 // stepped is a device in virtual time, so that no shard competes with the test for the processors.
 type stepped struct {
-	*roce.Device
+	*device.Device
 	now ib.Instant
 }
 
@@ -189,10 +190,10 @@ func (watched) Watch(int) error { return nil }
 func newStepped(t testing.TB) (*Server, *stepped) {
 	t.Helper()
 	gid := ib.GIDFromAddr(linktest.Loopback())
-	dev, err := roce.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
-		roce.Options{Manual: true, Seed: 1})
+	dev, err := device.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
+		device.Options{Manual: true, Seed: 1})
 	must(t, err)
-	s, err := New([]*roce.Device{dev}, Options{OwnProcesses: true})
+	s, err := New([]roce.Device{dev}, Options{OwnProcesses: true})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, dev.Close())

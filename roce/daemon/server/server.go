@@ -19,6 +19,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/machine"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // Options adjust a server. The zero value suits most.
@@ -34,7 +35,7 @@ type Options struct {
 	Allow func(uid, gid uint32) error
 	// OnEvent, if it is not nil, is told of the asynchronous events of a device as a whole, on a
 	// goroutine of the device, once clients have been.
-	OnEvent func(*roce.Device, ib.Event)
+	OnEvent func(roce.Device, ib.Event)
 }
 
 // Server lets other processes use its devices.
@@ -66,7 +67,7 @@ type Server struct {
 type unit struct {
 	name        string
 	index       int // in Server.units
-	dev         *roce.Device
+	dev         *device.Device
 	doorbells   []*doorbells         // by shard
 	objects     [numResources]scarce // those of the device itself, guarded by accounts.mu
 	clockOffset int64                // see clockOffset
@@ -81,7 +82,7 @@ type unit struct {
 
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
 // and before it calls Server.Close. Meanwhile only the server may call their NextEvent.
-func New(devices []*roce.Device, o Options) (*Server, error) {
+func New(devices []roce.Device, o Options) (*Server, error) {
 	if len(devices) < 1 || len(devices) > abi.MaxDevices {
 		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
 			ib.ErrInvalid)
@@ -95,26 +96,40 @@ func New(devices []*roce.Device, o Options) (*Server, error) {
 	s.SetLimits(o.Client, o.User)
 	s.SetProcesses(o.OwnProcesses, o.OtherProcesses)
 	for i, dev := range devices {
-		u := &unit{name: dev.Attr().Name, index: i, dev: dev, clockOffset: clockOffset(dev),
-			objects: scarceObjects(dev.Attr()), groups: newGroups(dev.Attr()),
-			sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
-			domains: domains{all: map[domainKey]*domain{}}}
-		for i := range dev.Shards() {
-			t, err := newDoorbells()
-			if err == nil {
-				err = dev.SetDoorbells(i, t, t.epoll)
-			}
-			if err != nil {
-				if t != nil {
-					_ = unix.Close(t.epoll)
-				}
-				return nil, fmt.Errorf("serve device %s: %w", u.name, err)
-			}
-			u.doorbells = append(u.doorbells, t)
+		u, err := newUnit(i, dev)
+		if err != nil {
+			return nil, err
 		}
 		s.units = append(s.units, u)
 	}
 	return s, nil
+}
+
+// newUnit makes a device look at the doorbells of clients.
+func newUnit(index int, front roce.Device) (*unit, error) {
+	dev, ok := front.(*device.Device)
+	if !ok {
+		return nil, driver.Refuse("serve", fmt.Sprintf("devices[%d]", index), front, "what roce.Open returns",
+			ib.ErrInvalid)
+	}
+	u := &unit{name: dev.Attr().Name, index: index, dev: dev, clockOffset: clockOffset(dev),
+		objects: scarceObjects(dev.Attr()), groups: newGroups(dev.Attr()),
+		sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
+		domains: domains{all: map[domainKey]*domain{}}}
+	for i := range dev.Shards() {
+		t, err := newDoorbells()
+		if err == nil {
+			err = dev.SetDoorbells(i, t, t.epoll)
+		}
+		if err != nil {
+			if t != nil {
+				_ = unix.Close(t.epoll)
+			}
+			return nil, fmt.Errorf("serve device %s: %w", u.name, err)
+		}
+		u.doorbells = append(u.doorbells, t)
+	}
+	return u, nil
 }
 
 // Close closes the descriptors that wake the devices' shards. Before it is called, Serve must
@@ -315,7 +330,7 @@ func (s *Server) exit(c *session) {
 }
 
 // passEvents passes asynchronous events of the device as a whole to all of its clients.
-func (u *unit) passEvents(ctx context.Context, also func(*roce.Device, ib.Event)) {
+func (u *unit) passEvents(ctx context.Context, also func(roce.Device, ib.Event)) {
 	for {
 		e, err := u.dev.NextEvent(ctx)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -31,9 +32,9 @@ func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
 	for i, l := range links {
 		links[i] = wrap.Seal(wrap.Loopback(l))
 	}
-	dev, err := roce.OpenShards(links, roce.Options{})
+	dev, err := device.OpenShards(links, device.Options{})
 	must(t, err)
-	s, err := New([]*roce.Device{dev}, Options{})
+	s, err := New([]roce.Device{dev}, Options{})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, dev.Close())
@@ -82,9 +83,9 @@ func TestClose(t *testing.T) {
 			newQP(t, serving(t, func(*Server) {}), ib.UD)
 			l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
 			must(t, err)
-			dev, err := roce.Open(blind{wrap.Loopback(l)}, roce.Options{})
+			dev, err := device.Open(blind{wrap.Loopback(l)}, device.Options{})
 			must(t, err)
-			if _, err := New([]*roce.Device{dev}, Options{}); !errors.Is(err, errors.ErrUnsupported) {
+			if _, err := New([]roce.Device{dev}, Options{}); !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("a server of a link that cannot watch: %v", err)
 			}
 			must(t, dev.Close())

@@ -18,14 +18,14 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/internal/fault"
 )
 
 // session is one client's connection and the objects that it has created. It is a tenant of its
-// device (roce.Tenant). Its goroutine carries out one request after another.
+// device (device.Tenant). Its goroutine carries out one request after another.
 type session struct {
 	srv  *Server
 	conn *abi.Conn
@@ -35,7 +35,7 @@ type session struct {
 	told      bool     // that another process sends requests
 	hold      *os.File // the daemon's end of a hold; nil if the session is none
 	unit      *unit    // the device; nil before OpOpen
-	worker    *roce.Worker
+	worker    *device.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
 	pidfd     pidfd
 	doorbells []*clientDoorbells
@@ -70,7 +70,7 @@ type session struct {
 type object struct {
 	kind   kind
 	handle abi.Handle
-	value  any // an object of package roce, a *region, a *file or a *channel
+	value  any // an object of package device, a *region, a *file or a *channel
 	close  func() error
 	gone   <-chan struct{} // set by close; nil for objects that no worker uses
 	free   func()          // of a region or a file; nil for others
@@ -334,7 +334,7 @@ func (c *session) closeConn() {
 	})
 }
 
-// Alloc maps the memory for rings that comes with the request (roce.Tenant).
+// Alloc maps the memory for rings that comes with the request (device.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
 		return nil, err
@@ -346,9 +346,9 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 }
 
 // Notify is never called: the tenant of a CQ is its queue, which has the CQ's channel.
-func (c *session) Notify(*roce.CQ) {}
+func (c *session) Notify(*device.CQ) {}
 
-// Fault ends the session after an access to its shared memory has faulted (roce.Tenant).
+// Fault ends the session after an access to its shared memory has faulted (device.Tenant).
 func (c *session) Fault(addr uintptr) {
 	if faultsEnd {
 		panic(fmt.Sprintf("memory of a client is not there: %#x", addr))
@@ -378,7 +378,7 @@ func (c *session) safely(f func() error) (err error) {
 	return f()
 }
 
-// Event sends the client an asynchronous event (roce.Tenant).
+// Event sends the client an asynchronous event (device.Tenant).
 func (c *session) Event(e ib.Event) {
 	var object any
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/udp"
@@ -28,7 +29,7 @@ type walkWorld struct {
 	t      *testing.T
 	live   bool // the devices run in real time
 	now    ib.Instant
-	devs   [2]*roce.Device
+	devs   [2]*device.Device
 	gids   [2]ib.GID
 	mtu    ib.MTU
 	server *Server
@@ -54,7 +55,7 @@ func newWalkWorld(t *testing.T, d *dice, live bool) *walkWorld {
 	}
 	for i := range w.devs {
 		var err error
-		w.devs[i], err = roce.OpenShards(open(i, shards), roce.Options{Name: fmt.Sprint("walk", i),
+		w.devs[i], err = device.OpenShards(open(i, shards), device.Options{Name: fmt.Sprint("walk", i),
 			Seed: seed + uint64(i), Manual: !live, AckDelay: -1})
 		must(t, err)
 	}
@@ -107,7 +108,7 @@ func (w *walkWorld) serve() {
 		o.Client = Limits{QPs: 6, MRs: 5, CQs: 5, SRQs: 3, PDs: 3, MWs: 4, AHs: 4, Pinned: 300 << 10}
 	}
 	var err error
-	w.server, err = New(w.devs[:], o)
+	w.server, err = New([]roce.Device{w.devs[0], w.devs[1]}, o)
 	must(w.t, err)
 	w.path = filepath.Join(w.t.TempDir(), "socket")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: w.path})

@@ -10,12 +10,12 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // domain is an XRC domain: of one session, or of all sessions of a user that name the same file. It
-// is the tenant (roce.Group) of the target QPs that are made in it without a PD, and so may outlive
+// is the tenant (device.Group) of the target QPs that are made in it without a PD, and so may outlive
 // the session that has made them. Such a QP has no rings, and reaches only memory of the SRQs that
 // its peer's requests name, which are of one session each: their PDs, their worker.
 type domain struct {
@@ -25,13 +25,13 @@ type domain struct {
 	// life is held while the domain, or a target, is made or closed. It is taken before the locks of
 	// the device.
 	life    sync.Mutex
-	core    *roce.XRCD
-	pd      *roce.PD // of the targets; nil before the first one
-	handles int      // of all sessions
-	targets map[ib.QPN]*roce.QP
+	core    *device.XRCD
+	pd      *device.PD // of the targets; nil before the first one
+	handles int        // of all sessions
+	targets map[ib.QPN]*device.QP
 
 	mu      sync.Mutex // taken under locks of the device
-	openers map[*roce.QP][]*session
+	openers map[*device.QP][]*session
 }
 
 // domainKey identifies a file, by the time of its creation too: a later file may have the same inode.
@@ -115,8 +115,8 @@ func (u *unit) newDomain(key domainKey) (*domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &domain{unit: u, key: key, core: core.(*roce.XRCD), handles: 1, targets: map[ib.QPN]*roce.QP{},
-		openers: map[*roce.QP][]*session{}}, nil
+	return &domain{unit: u, key: key, core: core.(*device.XRCD), handles: 1, targets: map[ib.QPN]*device.QP{},
+		openers: map[*device.QP][]*session{}}, nil
 }
 
 // share returns the domain of a file, with one more handle.
@@ -186,7 +186,7 @@ func createTarget(c *session, r *abi.CreateQP) (reply, error) {
 	return says(abi.Ring{Handle: c.addTarget(x, q), Num: uint32(q.Num())})
 }
 
-func (d *domain) create(c *session) (*roce.QP, error) {
+func (d *domain) create(c *session) (*device.QP, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	if d.pd == nil {
@@ -200,7 +200,7 @@ func (d *domain) create(c *session) (*roce.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := made.(*roce.QP)
+	q := made.(*device.QP)
 	d.targets[q.Num()] = q
 	d.join(q, c)
 	return q, nil
@@ -228,7 +228,7 @@ func openQP(c *session, r *abi.OpenQP) (reply, error) {
 	return says(abi.Object{Handle: c.addTarget(x, q)})
 }
 
-func (d *domain) open(c *session, num ib.QPN) (*roce.QP, error) {
+func (d *domain) open(c *session, num ib.QPN) (*device.QP, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	q := d.targets[num]
@@ -243,7 +243,7 @@ func (d *domain) open(c *session, num ib.QPN) (*roce.QP, error) {
 // ownTurn returns what the session waits for before it answers that a QP has ended: gone or, for an XRC
 // target, the turn of its own worker. Other workers may write to memory of other sessions, which may
 // block.
-func (c *session) ownTurn(q *roce.QP, gone <-chan struct{}) <-chan struct{} {
+func (c *session) ownTurn(q *device.QP, gone <-chan struct{}) <-chan struct{} {
 	if q.Type() == ib.XRCTGT {
 		return c.worker.Ended()
 	}
@@ -251,7 +251,7 @@ func (c *session) ownTurn(q *roce.QP, gone <-chan struct{}) <-chan struct{} {
 }
 
 // addTarget adds a handle of a target QP of a domain.
-func (c *session) addTarget(x *xrcd, q *roce.QP) abi.Handle {
+func (c *session) addTarget(x *xrcd, q *device.QP) abi.Handle {
 	o := &object{kind: kindQP, value: q}
 	o.close = x.using(func() error {
 		x.leave(c, q)
@@ -262,7 +262,7 @@ func (c *session) addTarget(x *xrcd, q *roce.QP) abi.Handle {
 }
 
 // join notes that a session has a handle of a target.
-func (d *domain) join(q *roce.QP, c *session) {
+func (d *domain) join(q *device.QP, c *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.openers[q] = append(d.openers[q], c)
@@ -270,7 +270,7 @@ func (d *domain) join(q *roce.QP, c *session) {
 
 // leave undoes join. The QP ends with the last handle. When it returns, no event of the QP is on its
 // way to the session for this handle.
-func (d *domain) leave(c *session, q *roce.QP) {
+func (d *domain) leave(c *session, q *device.QP) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	d.mu.Lock()
@@ -294,17 +294,17 @@ func (d *domain) leave(c *session, q *roce.QP) {
 	}
 }
 
-// Alloc is not used: targets have no rings (roce.Tenant).
+// Alloc is not used: targets have no rings (device.Tenant).
 func (d *domain) Alloc(int) ([]byte, error) {
 	return nil, errors.New("an XRC target has no rings")
 }
 
-// Notify is not used: targets have no CQs (roce.Tenant).
-func (d *domain) Notify(*roce.CQ) {}
+// Notify is not used: targets have no CQs (device.Tenant).
+func (d *domain) Notify(*device.CQ) {}
 
-// Event sends an event of a target to all sessions that have it open (roce.Tenant).
+// Event sends an event of a target to all sessions that have it open (device.Tenant).
 func (d *domain) Event(e ib.Event) {
-	q, ok := e.QP.(*roce.QP)
+	q, ok := e.QP.(*device.QP)
 	if !ok {
 		return
 	}
@@ -319,7 +319,7 @@ func (d *domain) Event(e ib.Event) {
 	}
 }
 
-// Fault ends the sessions that have targets open (roce.Tenant): the memory is of one of them.
+// Fault ends the sessions that have targets open (device.Tenant): the memory is of one of them.
 func (d *domain) Fault(addr uintptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -334,8 +334,8 @@ func (d *domain) Fault(addr uintptr) {
 	}
 }
 
-// Includes reports whether a session has a target of the domain open (roce.Group).
-func (d *domain) Includes(t roce.Tenant) bool {
+// Includes reports whether a session has a target of the domain open (device.Group).
+func (d *domain) Includes(t device.Tenant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, list := range d.openers {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
 )
 
 // share has a session open the XRC domain of a file.
@@ -150,7 +150,7 @@ func TestOpenQP(t *testing.T) {
 	if got := stateOf(b, first); got != ib.StateErr {
 		t.Errorf("after the end of the session that has made it the QP is in %v", got)
 	}
-	q := b.objects[first].value.(*roce.QP)
+	q := b.objects[first].value.(*device.QP)
 	must(t, b.close(first))
 	if _, err := q.Query(); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("the QP without handles: %v", err)

@@ -42,7 +42,7 @@
 //
 // Sends are READ responses, retransmissions and new requests, also those that need no packet. No input
 // of package qp makes more than a bounded amount of work either: a QP takes 64 requests at a time out
-// of its ring, has 1,024 under way at most, and flushes 64 at a time. TestTurns of package roce counts
+// of its ring, has 1,024 under way at most, and flushes 64 at a time. TestTurns of package device counts
 // what a turn does under each kind of attack.
 //
 // # Who drives
@@ -67,7 +67,7 @@
 //
 // In the order in which they are taken; no goroutine holds the locks of two shards:
 //
-//	roce.Device.mu         in package roce: objects, and the references between them
+//	device.Device.mu       in package device: objects, and the references between them
 //	sleeper.waiting        the loop holds it in Link.Wait; verbs that send take it
 //	Shard.mu               a turn, or a verb between turns
 //	lock of a CQ or SRQ    if several shards use it (Engine.NewLock); given to package qp
@@ -76,10 +76,11 @@
 //	answers.mu             a worker puts answers here; it never takes Shard.mu
 //	Worker's own           package slowmem
 //
-// # Interfaces that package roce implements
+// # Interfaces
 //
-// The [Owner] receives events, [GSI] handles the datagrams of QP 1, and [Doorbells] reports the
-// doorbells of QPs whose application is in another process. All are called per event, never per packet.
+// The [Owner] (package device) receives events, [GSI] (package cma) handles the datagrams of QP 1, and [Doorbells]
+// (package server) reports the doorbells of QPs whose application is in another process. All are called per event,
+// never per packet.
 //
 // # Faults
 //

@@ -7,9 +7,9 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Doorbells reports the rung doorbells of QPs whose application is in another process. One
-// goroutine at a time calls its methods: that of the shard's loop, or one that drives the shard
-// in its place (Shard.Help, QP.Posted, Engine.Step).
+// Doorbells reports the rung doorbells of QPs on one shard whose applications are in other processes. Package server
+// implements it. One goroutine at a time calls its methods: that of the shard's loop, or one that drives the shard in
+// its place (Shard.Help, QP.Posted, Engine.Step).
 type Doorbells interface {
 	// Take calls ring for each QP whose doorbell has rung since the last Take. now is the
 	// shard's time.
@@ -24,7 +24,7 @@ type Doorbells interface {
 	// reports false if the shard should sleep instead.
 	GiveWay() bool
 	// Faulted is called after another method has panicked because an application's memory
-	// is not mapped. It stops looking at that memory, and reports false if the fault was
+	// is not mapped (debug.SetPanicOnFault). It stops looking at that memory, and reports false if the fault was
 	// not in such memory.
 	Faulted() bool
 }

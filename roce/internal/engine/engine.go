@@ -30,7 +30,7 @@ type Options struct {
 	OnOffloadOff func(peer ib.GID)
 }
 
-// Owner is implemented by package roce, which holds the API objects of the engine's QPs, CQs and
+// Owner is implemented by package device, which holds the API objects of the engine's QPs, CQs and
 // SRQs. Its methods are called per event, never per packet, under the lock of a shard: they must
 // neither block nor call the engine.
 type Owner interface {

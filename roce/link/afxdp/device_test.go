@@ -21,7 +21,7 @@ const window = 128
 
 // end is a device on a link, with a queue pair and memory.
 type end struct {
-	dev *roce.Device
+	dev roce.Device
 	cq  ib.CQ
 	qp  ib.QP
 	mr  ib.MR
@@ -42,7 +42,7 @@ func newEndWith(t testing.TB, l link.Link, size int, o roce.Options) *end {
 }
 
 // newEndOn makes an end of a device.
-func newEndOn(t testing.TB, dev *roce.Device, size int) *end {
+func newEndOn(t testing.TB, dev roce.Device, size int) *end {
 	t.Helper()
 	pd, err := dev.AllocPD()
 	must(t, err)

@@ -181,7 +181,7 @@ func TestShardsRefused(t *testing.T) {
 // either: packets come by any queue and find their QP.
 func TestDeviceOfShards(t *testing.T) {
 	na, nb := twoQueues(t)
-	device := func(ns *linktest.Namespace, o Options) *roce.Device {
+	device := func(ns *linktest.Namespace, o Options) roce.Device {
 		links := openShards(t, ns, o, 2)
 		for i, l := range links {
 			links[i] = wrap.Seal(wrap.Loopback(l))

@@ -58,7 +58,7 @@ func serve(t *testing.T) *daemon {
 }
 
 // open opens a device of the daemon.
-func (d *daemon) open(t *testing.T, name string) *roce.Device {
+func (d *daemon) open(t *testing.T, name string) roce.Device {
 	t.Helper()
 	dev, err := host.Open(host.Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &d.live,
 		Device: roce.Options{Name: name}})

@@ -169,7 +169,7 @@ func (s *side) inMemory(network *mem.Network, addr netip.Addr, st stack) (err er
 }
 
 // use makes dev the device of s.
-func (s *side) use(dev *roce.Device, addr netip.Addr) {
+func (s *side) use(dev roce.Device, addr netip.Addr) {
 	s.dev, s.addr, s.link, s.note, s.stats = dev, addr, dev.Link().Name, dev.Link().Note, dev.Stats
 }
 

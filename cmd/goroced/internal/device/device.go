@@ -83,7 +83,7 @@ func RNICs() ([]string, error) {
 	return names, err
 }
 
-// openSoft opens a software device. It exists because a nil *roce.Device in an interface would not equal nil.
+// openSoft opens a software device. It exists because a nil roce.Device in an interface would not equal nil.
 func openSoft(o host.Options) (ib.Device, error) {
 	dev, err := host.Open(o)
 	if err != nil {

@@ -57,9 +57,9 @@ func newDaemon(t *testing.T, name string, o server.Options) (addr netip.Addr, en
 }
 
 // newDaemonOf serves a device, which it closes at the end.
-func newDaemonOf(t *testing.T, dev *roce.Device, name string, o server.Options) (end func()) {
+func newDaemonOf(t *testing.T, dev roce.Device, name string, o server.Options) (end func()) {
 	t.Helper()
-	s, err := server.New([]*roce.Device{dev}, o)
+	s, err := server.New([]roce.Device{dev}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestDaemonSharesLinkLocal(t *testing.T) {
 	ns, _ := linktest.NewVeth(t, 1500)
 	addr := netip.MustParseAddr("fe80::77").WithZone(ns.IfName)
 	ns.Command(t, "ip", "address", "add", "fe80::77/64", "dev", ns.IfName, "nodad")
-	var dev *roce.Device
+	var dev roce.Device
 	if err := ns.Do(func() (err error) {
 		dev, err = host.Open(host.Options{Addrs: []netip.Addr{addr}, Device: roce.Options{Name: "a"}})
 		return err

@@ -32,7 +32,7 @@ var multicast = lesson{
 
 // node is a device with a datagram QP.
 type node struct {
-	dev *roce.Device
+	dev roce.Device
 	tap *wrap.Capturer
 	pd  ib.PD
 	cq  ib.CQ

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
@@ -17,7 +18,7 @@ import (
 
 // end is one of two devices, with memory of either kind.
 type end struct {
-	dev *roce.Device
+	dev roce.Device
 	cq  ib.CQ
 	qp  ib.QP
 	mr  ib.MR
@@ -41,7 +42,7 @@ func openEnd(b *testing.B, mem mr.Memory) *end {
 	must(err)
 	e.cq, err = e.dev.CreateCQ(ib.CQInit{Entries: 256})
 	must(err)
-	e.mr, err = pd.(*roce.PD).RegMemory(mem, 0x10000, ib.LocalWrite|ib.RemoteWrite|ib.RemoteRead)
+	e.mr, err = pd.(*device.PD).RegMemory(mem, 0x10000, ib.LocalWrite|ib.RemoteWrite|ib.RemoteRead)
 	must(err)
 	e.qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: e.cq, RecvCQ: e.cq,
 		Cap: ib.QPCap{MaxSendWR: 64, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})

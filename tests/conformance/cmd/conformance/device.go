@@ -90,7 +90,7 @@ func (d *deviceFlags) openDaemon(ctx context.Context, socket string) (p conforma
 	return p, err
 }
 
-// openSoft opens a software device. It exists because a nil *roce.Device in an interface would not equal nil.
+// openSoft opens a software device. It exists because a nil roce.Device in an interface would not equal nil.
 func openSoft(o host.Options, addrs string) (ib.Device, error) {
 	for _, s := range strings.Split(addrs, ",") {
 		if s == "" {

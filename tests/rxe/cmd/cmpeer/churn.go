@@ -33,7 +33,7 @@ func (c *churn) Run() error {
 		begin := time.Now()
 		err := run(s)
 		fmt.Printf("%d connections in %v\n", c.Count, time.Since(begin).Round(time.Millisecond))
-		report(s.cm.Stats())
+		report(s.dev.(interface{ CMStats() cm.Stats }).CMStats())
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,193 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/link"
+)
+
+// MaxGIDs is the maximum number of rows of the GID table.
+const MaxGIDs = 128
+
+// gidTable is the port's GID table. A change replaces the table; rows keep their indices. An
+// empty row remembers its last GID, which gets the same row if it comes back.
+type gidTable []gidRow
+
+type gidRow struct {
+	gid  ib.GID
+	held bool // the link has the address: the row is not empty
+}
+
+func newGIDTable(gids []ib.GID) *gidTable {
+	t := make(gidTable, len(gids))
+	for i, g := range gids {
+		t[i] = gidRow{g, true}
+	}
+	return &t
+}
+
+// find returns the index of the row that holds g, or with held false of an empty row that held
+// it last; -1 if there is none.
+func (t gidTable) find(g ib.GID, held bool) int {
+	return slices.Index(t, gidRow{g, held})
+}
+
+// held returns the GIDs of the rows that are not empty.
+func (t gidTable) held() (gids []ib.GID) {
+	for _, row := range t {
+		if row.held {
+			gids = append(gids, row.gid)
+		}
+	}
+	return gids
+}
+
+// with returns a table with g at its old index, at the first empty one, or in a new row.
+func (t gidTable) with(g ib.GID) *gidTable {
+	i := t.find(g, false)
+	if i < 0 {
+		i = slices.IndexFunc(t, func(r gidRow) bool { return !r.held })
+	}
+	t = slices.Clone(t)
+	if i < 0 {
+		t, i = append(t, gidRow{}), len(t)
+	}
+	t[i] = gidRow{g, true}
+	return &t
+}
+
+// without returns a table with row i empty.
+func (t gidTable) without(i int) *gidTable {
+	t = slices.Clone(t)
+	t[i].held = false
+	return &t
+}
+
+// full reports whether there is no room for another GID.
+func (t gidTable) full() bool {
+	return len(t) >= MaxGIDs && !slices.ContainsFunc(t, func(r gidRow) bool { return !r.held })
+}
+
+// SetAddresses sets the addresses of the device, all of which are addresses of its network
+// interface. Each address that is added or removed changes the GID table and raises an
+// EventGIDChange. An address that comes back gets its old index unless another address
+// has it; a new address gets the first empty index. Other rows do not change.
+//
+// Packets of a QP whose address was removed are not delivered: its requests fail when its
+// retries are exhausted. If the address comes back before that, the QP continues normally.
+// Linux differs. It ends the next request of an rdma_rxe QP with a local QP operation error
+// (rxe_req.c), and keeps an index in use for as long as a QP refers to it, so that the
+// address comes back at another index (ib_core, cache.c).
+//
+// The error joins the errors of all addresses that could not be added or removed; the other
+// addresses are set. The caller may try again.
+func (d *Device) SetAddresses(gids []ib.GID) error {
+	d.addresses.Lock()
+	defer d.addresses.Unlock()
+	var errs []error
+	for i, row := range *d.gids.Load() {
+		if row.held && !slices.Contains(gids, row.gid) {
+			errs = append(errs, d.removeAddress(i, row.gid))
+		}
+	}
+	for _, g := range gids {
+		if d.gids.Load().find(g, true) < 0 {
+			errs = append(errs, d.addAddress(g))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addAddress adds an address to all links, or to none if one of them fails.
+func (d *Device) addAddress(g ib.GID) error {
+	if d.gids.Load().full() {
+		return limitError("add address "+g.Addr().String(), "GIDs", MaxGIDs)
+	}
+	shards := d.engine.Shards()
+	for i, s := range shards {
+		if err := s.Link().AddLocal(g); err != nil {
+			for _, s := range shards[:i] {
+				_ = s.Link().RemoveLocal(g)
+			}
+			return err
+		}
+	}
+	d.setGIDs(d.gids.Load().with(g))
+	return nil
+}
+
+// removeAddress empties row i, so that no lookup finds its address g any more, and then removes g
+// from the links.
+func (d *Device) removeAddress(i int, g ib.GID) error {
+	d.setGIDs(d.gids.Load().without(i))
+	d.cm.AddressGone(g)
+	var errs []error
+	for _, s := range d.engine.Shards() {
+		errs = append(errs, s.Link().RemoveLocal(g))
+	}
+	return errors.Join(errs...)
+}
+
+// setGIDs publishes a table and raises EventGIDChange. The caller holds addresses.
+func (d *Device) setGIDs(t *gidTable) {
+	d.engine.SetGIDs(len(*t))
+	d.gids.Store(t) // after SetGIDs, so that Modify accepts the rows that GIDs returns
+	d.raise(ib.Event{Type: ib.EventGIDChange})
+}
+
+// SetMTU tells the device the IP MTU of its network interface, in bytes. The port's
+// active MTU follows. Its minimum is 256, as in Linux (rxe_set_mtu), its maximum the active
+// MTU when the device was opened, for which buffers were allocated. QPs that have a path MTU
+// keep it; datagram QPs follow the active MTU. Verbs have no event for this.
+func (d *Device) SetMTU(bytes int) {
+	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
+	d.engine.SetMTU(mtu)
+	d.mtu.Store(int32(mtu)) // after engine.SetMTU, so that Modify accepts the MTU that QueryPort returns
+}
+
+// checkAH refuses an address vector that the port cannot send to.
+func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
+	if err := qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)}); err != nil {
+		return err
+	}
+	return checkSource(op, ah, t)
+}
+
+// checkSource refuses an address vector whose source GID is not in the table, or was removed, or
+// that mixes IPv4 and IPv6: no packet could have such addresses.
+func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
+	i := ah.SGIDIndex
+	if i < 0 || i >= len(t) {
+		return qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)})
+	}
+	row := &t[i]
+	if !row.held {
+		return driver.Refuse(op, "AH", fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i,
+			row.gid.Addr()),
+			"a row of the GID table with an address (goroced devinfo -v lists them)", ib.ErrInvalid)
+	}
+	if row.gid.Is4() == ah.DGID.Is4() {
+		return nil
+	}
+	return driver.Refuse(op, "AH", "DGID "+ah.DGID.Addr().String(),
+		fmt.Sprintf("an address of the family of local GID %d, %v; choose another SGIDIndex", i, row.gid.Addr()),
+		ib.ErrInvalid)
+}
+
+// defaultHops is the hop limit of Linux routes.
+const defaultHops = 64
+
+// path returns the addressing of packets to a, except the source port.
+func (t gidTable) path(a *ib.AHAttr) link.Run {
+	hops := a.HopLimit
+	if hops == 0 {
+		hops = defaultHops
+	}
+	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops,
+		FlowLabel: a.FlowLabel}
+}

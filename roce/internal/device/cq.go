@@ -1,0 +1,328 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/qp/ring"
+	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/internal/objects"
+)
+
+// emptyPolls is how many polls in a row must find nothing before one drives the shard: the loop
+// does not stand aside for an application that polls now and then.
+const emptyPolls = 4
+
+// CQ is a completion queue of the software device.
+type CQ struct {
+	driver.Implementation
+
+	dev     *Device
+	home    *engine.Shard // the shard of the QPs whose send CQ it is
+	core    *qp.CQ        // the device's end
+	channel *Channel
+	waiter  *objects.Waiter
+	tenant  Tenant // nil for this process
+
+	mu    sync.Mutex // the application's end
+	ring  *ring.CQ   // nil for a tenant
+	empty int        // polls in a row that found nothing
+
+	qps     int // qps and srqs are guarded by Device.mu
+	srqs    int
+	dead    atomic.Bool
+	pending bool // queued on the channel; guarded by Channel.mu
+}
+
+// CreateCQ makes a completion queue.
+func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
+	c, err := d.createCQ(init, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
+	if err := d.open("create CQ"); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	if err := checkCQE("create CQ", init.Entries); err != nil {
+		return nil, err
+	}
+	if init.CompVector < 0 || init.CompVector >= d.Shards() {
+		return nil, driver.Refuse("create CQ", "CompVector", init.CompVector,
+			fmt.Sprintf("0 to %d (DeviceAttr.CompVectors)", d.Shards()-1), ib.ErrInvalid)
+	}
+	if d.cqs == maxCQs {
+		return nil, limitError("create CQ", "CQs", maxCQs)
+	}
+	c := &CQ{dev: d, tenant: t, waiter: objects.NewWaiter()}
+	if init.Channel != nil {
+		ch, err := owned[*Channel](d, "create CQ", "Channel", init.Channel)
+		if err != nil {
+			return nil, err
+		}
+		c.channel = ch
+	}
+	device, buf, err := newCQRing(t, init.Entries)
+	if err == nil && t == nil {
+		c.ring, err = ring.OpenCQ(buf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.home = d.shard(init.CompVector); init.CompVector == 0 {
+		c.home = d.nextShard()
+	}
+	c.core = qp.NewCQ(device, d.engine.NewLock())
+	c.core.Owner = c
+	d.cqs++
+	if c.channel != nil {
+		c.channel.users.Add(1)
+	}
+	return c, nil
+}
+
+func checkCQE(op string, n int) error {
+	if n >= 1 && n <= maxCQE {
+		return nil
+	}
+	return driver.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
+}
+
+// newCQRing makes a completion ring. It returns the device's end, and the memory
+// that the application's end is opened on.
+func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
+	if buf, err = allocFor(t, ring.CQSize(entries)); err != nil {
+		return nil, nil, err
+	}
+	device, err = ring.NewCQ(buf, entries)
+	return device, buf, err
+}
+
+func limitError(op, what string, limit int) error {
+	return driver.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
+}
+
+// Poll takes completions out of the queue.
+func (c *CQ) Poll(wcs []ib.WC) (int, error) {
+	if err := c.own("poll CQ"); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.ring.Poll(wcs); n > 0 || len(wcs) == 0 {
+		c.empty = 0
+		c.home.Polled()
+		return n, nil
+	}
+	if c.empty++; c.empty < emptyPolls || !c.home.Help() {
+		return 0, nil
+	}
+	return c.ring.Poll(wcs), nil
+}
+
+// Wait waits for completions.
+func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
+	if c.channel != nil {
+		return 0, objects.HasChannel()
+	}
+	return c.waiter.Wait(ctx, c, c.dev.events.closed, wcs)
+}
+
+// Arm asks for an event.
+func (c *CQ) Arm(solicitedOnly bool) error {
+	if err := c.own("arm CQ"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ring.Arm(solicitedOnly)
+	c.empty = 0
+	c.home.LeavePolling() // the application is going to wait for the event
+	return nil
+}
+
+func (c *CQ) err(op string) error {
+	if c.dead.Load() || c.dev.closed.Load() {
+		return fmt.Errorf("%s: %w", op, ib.ErrClosed)
+	}
+	return nil
+}
+
+// own is err for operations on the application's end of the ring, which a tenant's CQ lacks.
+func (c *CQ) own(op string) error {
+	if c.tenant != nil {
+		return notHere(op)
+	}
+	return c.err(op)
+}
+
+// Entries returns the capacity.
+func (c *CQ) Entries() (n int) {
+	c.home.Locked(func() { n = c.core.Entries() })
+	return n
+}
+
+// Resize moves the completions to a ring of another size.
+func (c *CQ) Resize(entries int) error {
+	if err := checkCQE("resize CQ", entries); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.err("resize CQ"); err != nil {
+		return err
+	}
+	device, buf, err := newCQRing(c.tenant, entries)
+	if err != nil {
+		return err
+	}
+	fits := false
+	c.home.Locked(func() { fits = c.core.Resize(device) })
+	if !fits {
+		return driver.Refuse("resize CQ", "Entries", entries,
+			"at least the completions that are in the queue; poll them first", ib.ErrInvalid)
+	}
+	if c.tenant == nil {
+		c.ring, err = ring.OpenCQ(buf)
+	}
+	return err
+}
+
+// Close destroys the queue.
+func (c *CQ) Close() error {
+	c.dev.mu.Lock()
+	defer c.dev.mu.Unlock()
+	if c.dead.Load() || c.dev.closed.Load() {
+		return nil
+	}
+	if err := busy("close CQ", users{{c.qps, "QPs"}, {c.srqs, "SRQs"}}); err != nil {
+		return err
+	}
+	c.dead.Store(true)
+	c.waiter.Close()
+	c.dev.cqs--
+	if c.channel != nil {
+		c.channel.forget(c)
+		c.channel.users.Add(-1)
+	}
+	return nil
+}
+
+// Channel is a completion channel of the software device.
+type Channel struct {
+	driver.Implementation
+
+	dev   *Device
+	users atomic.Int32 // CQs
+
+	mu     sync.Mutex
+	queue  []*CQ // CQs with an event that Wait has not returned yet, each once
+	signal chan struct{}
+	closed chan struct{}
+	isShut atomic.Bool
+}
+
+// CreateChannel makes a completion channel.
+func (d *Device) CreateChannel() (ib.Channel, error) {
+	if err := d.open("create channel"); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	ch := &Channel{dev: d, signal: make(chan struct{}, 1), closed: make(chan struct{})}
+	d.chans[ch] = struct{}{}
+	return ch, nil
+}
+
+// notify queues an event of c, unless an earlier event of c is still in the queue.
+func (ch *Channel) notify(c *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if c.pending {
+		return
+	}
+	c.pending = true
+	ch.queue = append(ch.queue, c)
+	ch.wake()
+}
+
+// wake wakes one goroutine in Wait. The caller holds mu.
+func (ch *Channel) wake() {
+	select {
+	case ch.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take removes the oldest event and returns its CQ; nil if there is none.
+func (ch *Channel) take() *CQ {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if len(ch.queue) == 0 {
+		return nil
+	}
+	c := ch.queue[0]
+	ch.queue = append(ch.queue[:0], ch.queue[1:]...)
+	c.pending = false
+	if len(ch.queue) > 0 {
+		ch.wake()
+	}
+	return c
+}
+
+func (ch *Channel) forget(c *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for i, e := range ch.queue {
+		if e == c {
+			ch.queue = append(ch.queue[:i], ch.queue[i+1:]...)
+			c.pending = false
+			return
+		}
+	}
+}
+
+// Wait returns a CQ with an event.
+func (ch *Channel) Wait(ctx context.Context) (ib.CQ, error) {
+	for {
+		if c := ch.take(); c != nil {
+			return c, nil
+		}
+		select {
+		case <-ch.signal:
+		case <-ch.closed:
+			return nil, fmt.Errorf("wait on channel: %w", ib.ErrClosed)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// shut makes all calls of Wait return.
+func (ch *Channel) shut() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.isShut.Swap(true) {
+		close(ch.closed)
+	}
+}
+
+// Close destroys the channel.
+func (ch *Channel) Close() error {
+	ch.dev.mu.Lock()
+	defer ch.dev.mu.Unlock()
+	if err := busy("close channel", users{{int(ch.users.Load()), "CQs"}}); err != nil && !ch.dev.closed.Load() {
+		return err
+	}
+	delete(ch.dev.chans, ch)
+	ch.shut()
+	return nil
+}

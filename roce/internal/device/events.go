@@ -1,0 +1,49 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// eventQueue holds asynchronous events until NextEvent takes them. It holds up to
+// eventBacklog events; when it is full, new events are lost, and counted.
+type eventQueue struct {
+	ready  chan ib.Event
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newEventQueue() *eventQueue {
+	return &eventQueue{ready: make(chan ib.Event, eventBacklog), closed: make(chan struct{})}
+}
+
+// put adds an event and reports whether there was room.
+func (e *eventQueue) put(ev ib.Event) bool {
+	select {
+	case e.ready <- ev:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *eventQueue) next(ctx context.Context) (ib.Event, error) {
+	select {
+	case ev := <-e.ready:
+		return ev, nil
+	default:
+	}
+	select {
+	case ev := <-e.ready:
+		return ev, nil
+	case <-e.closed:
+		return ib.Event{}, fmt.Errorf("wait for an event of the device: %w", ib.ErrClosed)
+	case <-ctx.Done():
+		return ib.Event{}, ctx.Err()
+	}
+}
+
+func (e *eventQueue) close() { e.once.Do(func() { close(e.closed) }) }

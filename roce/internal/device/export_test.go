@@ -1,0 +1,46 @@
+package device
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/cma"
+	"github.com/goroce/goroce/roce/internal/engine"
+)
+
+// StandsAside reports whether the first shard's goroutine leaves the turns to polling applications.
+func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
+
+// ShardStandsAside is StandsAside for any shard.
+func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() }
+
+// AppTurn is how many packets one application sends in its turn.
+const AppTurn = engine.AppTurn
+
+// Bounds of one turn of a shard.
+const (
+	TurnFrames     = engine.TurnFrames
+	TurnFramesMost = engine.TurnFramesMost
+	TurnDoorbells  = engine.TurnDoorbells
+	TurnTimers     = engine.TurnTimers
+	TurnDatagrams  = engine.TurnDatagrams
+	TurnQPs        = engine.TurnQPs
+	TurnBytes      = engine.TurnBytes
+	TurnAnswers    = engine.TurnAnswers
+	FlushMost      = qp.FlushMost
+	MaxMcastQPs    = maxMcastQPs
+)
+
+// LinkDown tells the device that a link has failed.
+func (d *Device) LinkDown(err error) { owner{d}.LinkDown(err) }
+
+// Workers returns how many workers for slow memory the device has.
+func (d *Device) Workers() int { return len(d.workers.list()) }
+
+// MaxHold is how many IDs change before a call releases the connection manager's lock for a moment.
+const MaxHold = cma.MaxHold
+
+// CMLongestHold returns the largest number of IDs that changed in one hold of the connection manager's lock.
+func (d *Device) CMLongestHold() int { return d.cm.LongestHold() }
+
+// CMHeld returns how many connections count for the owner of a channel.
+func (d *Device) CMHeld(ch ib.CM) int { return d.cm.Held(ch.(*CM)) }

@@ -1,0 +1,41 @@
+package device
+
+import "github.com/goroce/goroce/ib"
+
+// Offload says whether the device uses segmentation offload: frames are sent in runs that
+// the kernel or the NIC splits and numbers.
+type Offload uint8
+
+// States of Device.Offload.
+const (
+	OffloadNone Offload = iota // the link has no segmentation offload
+	OffloadOn
+	OffloadOff // given up for some destinations: see Device.OffloadOff
+)
+
+func (o Offload) String() string {
+	switch o {
+	case OffloadOn:
+		return "on"
+	case OffloadOff:
+		return "off to some destinations: segments do not arrive there"
+	}
+	return "none"
+}
+
+// Offload returns the state of the device's segmentation offload.
+func (d *Device) Offload() Offload {
+	switch {
+	case !d.caps.Segments:
+		return OffloadNone
+	case len(d.OffloadOff()) > 0:
+		return OffloadOff
+	}
+	return OffloadOn
+}
+
+// OffloadOff returns the destinations to which frames are not sent in runs for now, because
+// runs repeatedly did not arrive there while single frames did. The cause is a NIC that sets
+// identifications of segments in its own way, for all destinations, or a lying peer, for that
+// peer only. Runs to each destination are tried again after ten minutes.
+func (d *Device) OffloadOff() []ib.GID { return d.engine.OffloadOff() }

@@ -1,0 +1,69 @@
+package device
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// Options are those of package roce, which documents them.
+type Options struct {
+	Name          string
+	Seed          uint64
+	AckDelay      time.Duration
+	Spin          time.Duration
+	Manual        bool
+	NoTrains      bool
+	NoProbes      bool
+	PinSourcePort bool
+	OnOffloadOff  func(peer ib.GID)
+	ActiveMTU     ib.MTU
+	Route         func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
+}
+
+// Limits of the software device.
+const (
+	maxQPs      = 1<<16 - 32
+	maxQPWR     = 1 << 15
+	maxSGE      = 32
+	maxInline   = 512
+	maxCQs      = 1 << 16
+	maxCQE      = 1 << 20
+	maxMRs      = 1 << 20
+	maxMWs      = 1 << 20
+	maxPDs      = 1 << 16
+	maxAHs      = 1 << 20
+	maxSRQs     = 1 << 16
+	maxXRCDs    = 1 << 16
+	maxRdAtomic = 128
+
+	maxMcastGroups = 256
+	maxMcastQPs    = 256 // in one group
+
+	// maxLate bounds the placements of a QP that wait for their worker. It is the maximum
+	// that the requester of a peer has in flight; further packets are dropped.
+	maxLate = 1024
+
+	maxMsgSize   = 1 << 31
+	ackDelayNS   = 20_000
+	spinNS       = 200_000
+	eventBacklog = 1024
+)
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "goroce0"
+	}
+	o.AckDelay = orDefault(o.AckDelay, ackDelayNS)
+	o.Spin = orDefault(o.Spin, spinNS)
+	return o
+}
+
+// orDefault turns 0 into the default and negative into 0.
+func orDefault(d time.Duration, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return max(d, 0)
+}

@@ -1,0 +1,85 @@
+package device
+
+import (
+	"reflect"
+
+	"github.com/goroce/goroce/roce/internal/engine"
+)
+
+// Stats counts what a device did since it was opened.
+type Stats struct {
+	engine.Stats        // of all shards
+	EventsLost   uint64 // asynchronous events that were lost because the event queue was full
+	OffloadOff   uint64 // destinations for which runs are given up at present
+}
+
+// Stats returns the current counters, summed over all shards.
+func (d *Device) Stats() Stats {
+	var sum Stats
+	d.engine.Each(func(s *engine.Shard) {
+		st := s.Stats()
+		add(reflect.ValueOf(&sum.Stats).Elem(), reflect.ValueOf(&st).Elem())
+	})
+	sum.LinkDowned, sum.EventsLost = d.linkDowned.Load(), d.eventsLost.Load()
+	sum.OffloadOff = uint64(len(d.OffloadOff()))
+	return sum
+}
+
+// add adds the counters of v to those of sum. Of strings it keeps the first that is not empty.
+func add(sum, v reflect.Value) {
+	for i := range v.NumField() {
+		switch to, from := sum.Field(i), v.Field(i); from.Kind() {
+		case reflect.Struct:
+			add(to, from)
+		case reflect.Uint64:
+			to.SetUint(to.Uint() + from.Uint())
+		case reflect.String:
+			if to.Len() == 0 {
+				to.SetString(from.String())
+			}
+		}
+	}
+}
+
+// Counter is a named counter.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counters lists the counters under the names of rdma_rxe's hw_counters, in its
+// order, followed by those that rdma_rxe lacks.
+func (s *Stats) Counters() []Counter {
+	return []Counter{
+		{"sent_pkts", s.SentPkts}, {"rcvd_pkts", s.RcvdPkts}, {"duplicate_request", s.DuplicateRequest},
+		{"out_of_seq_request", s.OutOfSeqRequest}, {"rcvd_rnr_err", s.RcvdRNRErr}, {"send_rnr_err", s.SendRNRErr},
+		{"rcvd_seq_err", s.RcvdSeqErr}, {"ack_deferred", s.AckDeferred}, {"retry_exceeded_err", s.RetryExceeded},
+		{"retry_rnr_exceeded_err", s.RNRRetryExceeded}, {"completer_retry_err", s.CompleterRetry},
+		{"send_err", s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
+		{"rdma_recvs", s.RDMARecvs},
+
+		{"local_ack_timeout_err", s.LocalAckTimeout}, {"tail_probes", s.TailProbes},
+		{"implied_nak_seq_err", s.ImpliedNAK},
+		{"duplicate_response", s.DuplicateResponse}, {"ghost_response", s.GhostResponse},
+		{"rx_icrc_errors", s.RxICRCErrors}, {"drop_malformed", s.DropMalformed}, {"drop_no_qp", s.DropNoQP},
+		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},
+		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
+		{"drop_no_resource", s.DropNoResource}, {"drop_link", s.Link.RxDropped},
+		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
+		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
+		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
+		{"drop_source_port", s.DropSourcePort},
+	}
+}
+
+// PortCounters lists what the device has counted under the names of IBTA 16.1.3.5, which are those of
+// the files in sysfs. Data are words of 4 bytes.
+func (s *Stats) PortCounters() []Counter {
+	return []Counter{
+		{"port_xmit_data", s.Link.TxBytes / 4}, {"port_rcv_data", s.Link.RxBytes / 4},
+		{"port_xmit_packets", s.Link.TxFrames}, {"port_rcv_packets", s.Link.RxFrames},
+		{"port_xmit_discards", s.Link.TxErrors},
+		{"port_rcv_errors", s.RxICRCErrors + s.DropMalformed + s.Link.RxDropped},
+		{"excessive_buffer_overrun_errors", s.Link.RxOverflow}, {"link_downed", s.LinkDowned},
+	}
+}
