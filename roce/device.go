@@ -10,8 +10,8 @@ import (
 type Device interface {
 	ib.CMDevice
 
-	// Step drives a device that was opened with Options.Manual: it receives, runs timers that are due at now, and sends.
-	// It reports whether there may be more to do at once.
+	// Step drives a device that was opened with Options.Manual: it receives, runs timers that are due at now, and
+	// sends. It reports whether there may be more to do at once.
 	Step(now ib.Instant) (more bool)
 	// Deadline returns when Step must be called next if nothing arrives before.
 	Deadline() ib.Instant
@@ -24,9 +24,10 @@ type Device interface {
 	Stats() Stats
 	// Offload returns the state of the device's segmentation offload.
 	Offload() Offload
-	// OffloadOff returns the destinations to which frames are not sent in runs for now, because runs repeatedly did not
-	// arrive there while single frames did. The cause is a NIC that sets identifications of segments in its own way, for
-	// all destinations, or a lying peer, for that peer only. Runs to each destination are tried again after ten minutes.
+	// OffloadOff returns the destinations to which frames are not sent in runs for now, because runs repeatedly did
+	// not arrive there while single frames did. The cause is a NIC that sets identifications of segments in its own
+	// way, for all destinations, or a lying peer, for that peer only. Runs to each destination are tried again after
+	// ten minutes.
 	OffloadOff() []ib.GID
 
 	// SetAddresses sets the addresses of the device, all of which are addresses of its network interface. Each address

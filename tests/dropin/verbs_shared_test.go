@@ -146,7 +146,7 @@ func TestVerbsYield(t *testing.T) { runInside(t, "testdata/verbs_yield.c") }
 // runInside runs a program that includes a source of the library.
 func runInside(t *testing.T, source string) {
 	t.Helper()
-	program := compile(t, source, "-I", sources)
+	program := compile(t, source, "-I", sources, "-I", clientSources)
 	h := &host{dir: userDir(t)}
 	cmd := exec.Command(program)
 	cmd.Env = clean()

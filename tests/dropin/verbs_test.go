@@ -22,8 +22,11 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// sources is the folder of the libibverbs under test.
-const sources = "../../roce/daemon/dropin/verbs"
+// sources is the folder of the libibverbs under test; clientSources has what both libraries share.
+const (
+	sources       = "../../roce/daemon/dropin/verbs"
+	clientSources = "../../roce/daemon/dropin/client"
+)
 
 // needVerbs ends the test unless libibverbs-dev is installed: tests are compiled with its headers.
 func needVerbs(t testing.TB) {
@@ -64,7 +67,7 @@ func text(t testing.TB, path string) string {
 
 // TestVerbsProtocol: the library's declarations of the local protocol are those of docs/abi.md.
 func TestVerbsProtocol(t *testing.T) {
-	header, page := text(t, filepath.Join(sources, "goroce.h")), text(t, "../../docs/abi.md")
+	header, page := text(t, filepath.Join(clientSources, "goroce.h")), text(t, "../../docs/abi.md")
 	n := 0
 	for _, block := range regexp.MustCompile("(?s)```c\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		n++
@@ -95,7 +98,7 @@ var rules = []string{"arguments", "memory", "requests", "extended", "channels", 
 func compileVerbs(t testing.TB, source string) string {
 	t.Helper()
 	needVerbs(t)
-	return compile(t, source, "-I", sources, filepath.Join(libs(t), "libibverbs.so.1"))
+	return compile(t, source, "-I", sources, "-I", clientSources, filepath.Join(libs(t), "libibverbs.so.1"))
 }
 
 // TestVerbsRules: what programs count on.
@@ -137,16 +140,14 @@ func sanitized(t testing.TB, name string) []string {
 	}
 	flags := []string{"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror",
 		"-fvisibility=hidden", "-fsanitize=" + name}
+	shared, _ := filepath.Glob(filepath.Join(clientSources, "*.c"))
 	files, _ := filepath.Glob(filepath.Join(sources, "*.c"))
 	buildOnce(t, dir, "cc", slices.Concat(flags, []string{"-Wl,-soname," + dropin.Verbs,
 		"-Wl,--version-script=" + filepath.Join(sources, "libibverbs.map"), "-o", filepath.Join(dir, dropin.Verbs)},
-		files)...)
+		files, shared)...)
 	files, _ = filepath.Glob(filepath.Join(sources, "../sys/*.c"))
-	for _, shared := range []string{"control.c", "fds.c", "find.c", "debug.c"} {
-		files = append(files, filepath.Join(sources, shared))
-	}
 	sys := filepath.Join(dir, dropin.Sys)
-	buildOnce(t, sys, "cc", slices.Concat(flags, []string{"-o", sys}, files, []string{"-ldl"})...)
+	buildOnce(t, sys, "cc", slices.Concat(flags, []string{"-o", sys}, files, shared, []string{"-ldl"})...)
 	return []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + preload + " " + sys, sanitizers[name]}
 }
 

@@ -32,17 +32,16 @@ func (cc *compiler) build(ctx context.Context, work string) error {
 		return err
 	}
 	for _, l := range libraries {
-		files, err := fs.Glob(sources, path.Join(l.folder, "*.c"))
-		if err != nil {
-			return err
-		}
 		args := append([]string{"-shared", "-pthread"}, l.flags...)
 		args = append(args, "-o", filepath.Join(lib, l.file))
-		for _, f := range files {
-			args = append(args, object(path.Base(f)))
-		}
-		for _, f := range l.shared {
-			args = append(args, object(f))
+		for _, folder := range []string{"client", l.folder} {
+			files, err := fs.Glob(sources, path.Join(folder, "*.c"))
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				args = append(args, object(filepath.Join("..", f)))
+			}
 		}
 		if err := cc.run(ctx, filepath.Join(src, l.folder), append(args, "-ldl")...); err != nil {
 			return err

@@ -24,7 +24,7 @@ import (
 	"syscall"
 )
 
-//go:embed verbs sys
+//go:embed client verbs sys
 var sources embed.FS
 
 // The libraries, as files in one directory.
@@ -43,14 +43,14 @@ var (
 	ErrNoCompiler = errors.New("no C compiler")
 )
 
-// libraries lists what is built. Each library is linked from the objects of all sources in its folder and of those in
-// shared, which lie in the other library's folder.
+// libraries lists what is built. Each library is linked from the objects of all sources in its folder and in folder
+// client.
 var libraries = []struct {
-	folder, file  string
-	flags, shared []string
+	folder, file string
+	flags        []string
 }{
-	{"verbs", Verbs, []string{"-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}, nil},
-	{"sys", Sys, nil, []string{"../verbs/control.c", "../verbs/fds.c", "../verbs/find.c", "../verbs/debug.c"}},
+	{"verbs", Verbs, []string{"-Wl,-soname," + Verbs, "-Wl,--version-script=libibverbs.map"}},
+	{"sys", Sys, nil},
 }
 
 // flags are for all sources.

@@ -35,18 +35,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "../verbs/goroce.h"
+#include "../client/goroce.h"
 
 /* cm_session.c: the control connection. */
 struct cm_session;
 
 struct cm_session *cm_session(int *err);
-/* cm_session_of - returns the connection with a number, also if its daemon has ended; NULL if it is another process's. */
+/* cm_session_of returns the connection with a number, also if its daemon has ended; NULL if it is another process's. */
 struct cm_session *cm_session_of(uint64_t number);
 const struct goroce_device_reply *cm_device(const struct cm_session *s);
 uint64_t cm_number(const struct cm_session *s);
 struct cm_ids *cm_ids(struct cm_session *s);
-/* cm_ended - reports whether the daemon has ended; cm_end makes it so for this process. */
+/* cm_ended reports whether the daemon has ended; cm_end makes it so for this process. */
 bool cm_ended(const struct cm_session *s);
 void cm_end(struct cm_session *s);
 int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size);
@@ -66,15 +66,15 @@ struct cm_ids {
 };
 
 int cm_ids_add(struct cm_ids *t, struct cm_id id);
-/* cm_ids_take - forgets an ID; false if there is no such ID. */
+/* cm_ids_take forgets an ID; false if there is no such ID. */
 bool cm_ids_take(struct cm_ids *t, uint32_t handle, struct cm_id *taken);
-/* cm_ids_change - does one of the following to an ID, if there is one. */
+/* cm_ids_change does one of the following to an ID, if there is one. */
 void cm_ids_change(struct cm_ids *t, uint32_t handle, void (*change)(struct cm_id *id, uint64_t value), uint64_t value);
 void cm_id_placed(struct cm_id *id, uint64_t unused);
 void cm_id_named(struct cm_id *id, uint64_t cookie);
 void cm_id_moved(struct cm_id *id, uint64_t channel);
 void cm_id_counted(struct cm_id *id, uint64_t events);
-/* cm_ids_removed - takes the next ID of a channel that is to hear that its device is gone. */
+/* cm_ids_removed takes the next ID of a channel that is to hear that its device is gone. */
 bool cm_ids_removed(struct cm_ids *t, uint32_t channel, struct cm_id *told);
 
 /* cm_channel.c: descriptors of channels. */
@@ -84,18 +84,18 @@ struct cm_channel {
 	uint32_t handle;
 };
 
-/* cm_used - reports whether this process has, or its parents had, any channel: it costs a load. */
+/* cm_used reports whether this process has, or its parents had, any channel: it costs a load. */
 bool cm_used(void);
 struct msghdr;
-/* cm_received - looks for channels among the descriptors that came with a message. */
+/* cm_received looks for channels among the descriptors that came with a message. */
 void cm_received(struct msghdr *msg);
-/* cm_is_channel - reports whether a descriptor is that of a channel, of whichever process. */
+/* cm_is_channel reports whether a descriptor is that of a channel, of whichever process. */
 bool cm_is_channel(int fd);
-/* cm_find - finds the channel of a descriptor: 0, EBADF if it is none, EACCES if it is another process's. */
+/* cm_find finds the channel of a descriptor: 0, EBADF if it is none, EACCES if it is another process's. */
 int cm_find(int fd, struct cm_channel *ch);
-/* cm_drain - takes messages off the channel's socket, as the daemon says. */
+/* cm_drain takes messages off the channel's socket, as the daemon says. */
 void cm_drain(int fd, uint32_t messages);
-/* cm_silence - makes the descriptor of a channel whose daemon has ended one that is never readable. */
+/* cm_silence makes the descriptor of a channel whose daemon has ended one that is never readable. */
 void cm_silence(const struct cm_channel *ch);
 
 /* cm_command.c, cm_query.c, cm_event.c: commands; all return an errno. */
@@ -111,16 +111,16 @@ struct cm_command {
 };
 
 int cm_run(int fd, const void *buf, size_t len);
-/* cm_copy_in, cm_copy_out - copy from and to memory that the program names, which may not be there: EFAULT. */
+/* cm_copy_in and cm_copy_out copy from and to memory that the program names, which may not be there: EFAULT. */
 int cm_copy_in(void *to, uint64_t from, size_t len);
 int cm_copy_out(uint64_t to, const void *from, size_t len);
-/* cm_respond - copies a response, as much of it as there is room for. */
+/* cm_respond copies a response, as much of it as there is room for. */
 int cm_respond(const struct cm_command *c, uint64_t to, const void *response, size_t len);
-/* cm_writable - returns EFAULT if a response could not be written. */
+/* cm_writable returns EFAULT if a response could not be written. */
 int cm_writable(const struct cm_command *c, uint64_t to, size_t len);
-/* cm_request - asks the daemon. */
+/* cm_request asks the daemon. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size);
-/* cm_request_id - asks the daemon about an ID, which must be on the channel that the command is written to. */
+/* cm_request_id asks the daemon about an ID, which must be on the channel that the command is written to. */
 int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 
 int cm_query_route(struct cm_command *c);
@@ -132,7 +132,7 @@ struct ib_uverbs_ah_attr;
 struct ib_uverbs_qp_attr;
 
 bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to);
-/* cm_addr_any - reports whether an address is unspecified: none, 0.0.0.0 or ::. */
+/* cm_addr_any reports whether an address is unspecified: none, 0.0.0.0 or ::. */
 bool cm_addr_any(const struct goroce_cm_addr *a);
 uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr);
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to);

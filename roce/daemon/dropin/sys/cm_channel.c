@@ -27,7 +27,7 @@ static const char name_begin[] = "goroce-cm/";
 
 enum { NAME_LEN = sizeof(name_begin) - 1 + 16 + 1 + 8 + 1 + 16 };
 
-/* name_of - reads the name of a socket into text; false if it is not that of a channel. */
+/* name_of reads the name of a socket into text; false if it is not that of a channel. */
 static bool name_of(int fd, char text[NAME_LEN + 1])
 {
 	struct sockaddr_un at;
@@ -92,7 +92,7 @@ void cm_drain(int fd, uint32_t messages)
 
 enum { ADDR_LEN = offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN };
 
-/* name - gives a socket a name of a channel's. */
+/* name gives a socket a name of a channel's. */
 static int name(int fd, const struct cm_session *s, uint32_t handle, struct sockaddr_un *at)
 {
 	uint64_t rest;
@@ -105,7 +105,7 @@ static int name(int fd, const struct cm_session *s, uint32_t handle, struct sock
 }
 
 /*
- * cm_silence - replaces the channel's socket, on which poll would report the end of the daemon for ever. The new socket
+ * cm_silence replaces the channel's socket, on which poll would report the end of the daemon for ever. The new socket
  * has a name of this channel, too. It is connected to itself, and so takes no messages of others: it is never readable.
  */
 void cm_silence(const struct cm_channel *ch)
@@ -125,7 +125,7 @@ void cm_silence(const struct cm_channel *ch)
 	close(quiet);
 }
 
-/* set_up - gives the socket its name, and the flags of open. */
+/* set_up gives the socket its name, and the flags of open. */
 static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags)
 {
 	struct sockaddr_un at;

@@ -18,7 +18,7 @@ enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6 
 enum { OPTION_PATH_MTU = 0x10001, MTU_4096 = 5 }; /* the daemon's option, in bytes; a code in a path record */
 enum { REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
-/* copy - copies between this process's memory and itself; the kernel checks the addresses. */
+/* copy copies between this process's memory and itself; the kernel checks the addresses. */
 static int copy(struct iovec *to, struct iovec *from, size_t len, bool in)
 {
 	ssize_t n;
@@ -53,7 +53,7 @@ int cm_respond(const struct cm_command *c, uint64_t to, const void *response, si
 	return cm_copy_out(to, response, len < c->out ? len : c->out);
 }
 
-/* cm_writable - returns EFAULT if a response could not be written: the event that it is for would be lost. */
+/* cm_writable returns EFAULT if a response could not be written: the event that it is for would be lost. */
 int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 {
 	char there[CM_MAX_COMMAND];
@@ -66,7 +66,7 @@ int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 	return err ? err : cm_copy_out(to, there, len);
 }
 
-/* cm_request - asks the daemon. Where the kernel's ucma.c has another errno than verbs, it returns that of ucma.c. */
+/* cm_request asks the daemon. Where the kernel's ucma.c has another errno than verbs, it returns that of ucma.c. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size)
 {
 	int err = cm_ask(c->ch.session, op, body, len, reply, size);
@@ -80,7 +80,7 @@ int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t
 	return err;
 }
 
-/* scoped - makes a request about an ID, or a membership, that must be on a channel. */
+/* scoped makes a request about an ID, or a membership, that must be on a channel. */
 static int scoped(const struct cm_command *c, struct goroce_cm_scope scope, uint16_t op, const void *body, size_t len,
 		  void *reply, size_t size)
 {
@@ -98,7 +98,7 @@ int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, siz
 	return scoped(c, (struct goroce_cm_scope){ .channel = c->ch.handle }, op, body, len, reply, size);
 }
 
-/* close_handle - ends an ID, or a membership, and returns how many of its events were taken. */
+/* close_handle ends an ID, or a membership, and returns how many of its events were taken. */
 static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t membership, uint32_t *events)
 {
 	struct goroce_cm_scope scope = { .channel = c->ch.handle, .membership = membership };
@@ -113,7 +113,7 @@ static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t me
 	return 0;
 }
 
-/* made_handle - tells the program a new handle. One that it cannot be told is closed. */
+/* made_handle tells the program a new handle. One that it cannot be told is closed. */
 static int made_handle(const struct cm_command *c, uint64_t response, uint32_t handle, uint32_t membership)
 {
 	struct rdma_ucm_create_id_resp resp = { .id = handle };
@@ -185,7 +185,7 @@ static int leave(struct cm_command *c)
 	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
-/* held_here - reports whether this machine has an address, as far as its own sockets go. */
+/* held_here reports whether this machine has an address, as far as its own sockets go. */
 static bool held_here(const void *addr)
 {
 	union {
@@ -228,7 +228,7 @@ static int bind_ip(struct cm_command *c)
 	return bind_to(c, in->id, &in->addr);
 }
 
-/* fits - reports whether an address has the size that its family has. */
+/* fits reports whether an address has the size that its family has. */
 static bool fits(const void *addr, uint16_t size)
 {
 	struct goroce_cm_addr a;
@@ -245,7 +245,7 @@ static int bind_any(struct cm_command *c)
 	return bind_to(c, in->id, &in->addr);
 }
 
-/* resolve - resolves an address; from has family 0 if there is none. */
+/* resolve resolves an address; from has family 0 if there is none. */
 static int resolve(struct cm_command *c, uint32_t id, uint32_t timeout_ms, const void *from, const void *to)
 {
 	struct goroce_cm_resolve r = { .id = id, .timeout_ns = timeout_ms * INT64_C(1000000) };
@@ -282,7 +282,7 @@ static int resolve_route(struct cm_command *c)
 	return cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 }
 
-/* param - converts the parameters of a connection. */
+/* param converts the parameters of a connection. */
 static int param(const struct rdma_ucm_conn_param *from, struct goroce_cm_connect *to)
 {
 	if (from->private_data_len > sizeof(to->private_data))
@@ -321,7 +321,7 @@ static int listen_on(struct cm_command *c)
 	return cm_request_id(c, GOROCE_LISTEN, &r, sizeof(r), NULL, 0);
 }
 
-/* accept_or_establish - accepts a request; without parameters, it sends the RTU that answers the peer's REP. */
+/* accept_or_establish accepts a request; without parameters, it sends the RTU that answers the peer's REP. */
 static int accept_or_establish(struct cm_command *c)
 {
 	const struct rdma_ucm_accept *in = (void *)c->in;
@@ -384,7 +384,7 @@ static int set_value(struct cm_command *c, uint32_t id, uint32_t which, int64_t 
 	return cm_request_id(c, GOROCE_SET_OPTION, &r, sizeof(r), NULL, 0);
 }
 
-/* set_id_option - sets an option of RDMA_OPTION_ID, whose numbers the daemon has. */
+/* set_id_option sets an option of RDMA_OPTION_ID, whose numbers the daemon has. */
 static int set_id_option(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
@@ -411,7 +411,7 @@ static int set_id_option(struct cm_command *c)
 }
 
 /*
- * take_path - resolves the route of an ID as a path record of the subnet administration has it (IBTA 15.2.5.16). The
+ * take_path resolves the route of an ID as a path record of the subnet administration has it (IBTA 15.2.5.16). The
  * addresses are the ID's; RoCE has the traffic class and the MTU, too.
  */
 static int take_path(struct cm_command *c, uint32_t id, const uint8_t record[64])
@@ -425,7 +425,7 @@ static int take_path(struct cm_command *c, uint32_t id, const uint8_t record[64]
 	return err ? err : cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 }
 
-/* set_path - takes the route that the program has found. */
+/* set_path takes the route that the program has found. */
 static int set_path(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
@@ -495,7 +495,7 @@ static int join_any(struct cm_command *c)
 	return join(c, in->id, &in->addr, in->uid, in->response);
 }
 
-/* migrate - moves an ID from the channel that the command names to the one that it is written to. */
+/* migrate moves an ID from the channel that the command names to the one that it is written to. */
 static int migrate(struct cm_command *c)
 {
 	const struct rdma_ucm_migrate_id *in = (void *)c->in;

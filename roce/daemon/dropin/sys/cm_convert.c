@@ -9,7 +9,7 @@
 
 enum { IPV4_AT = 12 }; /* in the 16 bytes of an address */
 
-/* cm_addr_in - converts a sockaddr of IPv4 or IPv6; false for another family. */
+/* cm_addr_in converts a sockaddr of IPv4 or IPv6; false for another family. */
 bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to)
 {
 	union {
@@ -34,7 +34,7 @@ bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to)
 	return false;
 }
 
-/* cm_addr_out - writes a sockaddr, of at most sizeof(struct sockaddr_in6), and returns its length. */
+/* cm_addr_out writes a sockaddr, of at most sizeof(struct sockaddr_in6), and returns its length. */
 uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr)
 {
 	if (from->family == 4) {
@@ -71,7 +71,7 @@ void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to)
 	to->port_num = (uint8_t)from->port;
 }
 
-/* cm_mtu - returns the code of a path MTU. */
+/* cm_mtu returns the code of a path MTU. */
 uint8_t cm_mtu(uint32_t bytes)
 {
 	uint8_t code = 1;

@@ -20,7 +20,7 @@ static uint8_t private_len(const struct goroce_cm_event *e)
 	return n < sizeof(e->private_data) ? n : sizeof(e->private_data);
 }
 
-/* conn_out - writes the parameters as cma.c does: none for ESTABLISHED (an RTU), no retry count for a REP. */
+/* conn_out writes the parameters as cma.c does: none for ESTABLISHED (an RTU), no retry count for a REP. */
 static void conn_out(const struct goroce_cm_event *e, struct rdma_ucm_conn_param *to)
 {
 	if (e->type == ESTABLISHED)
@@ -60,7 +60,7 @@ static void event_out(const struct goroce_cm_event *e, struct rdma_ucm_event_res
 		conn_out(e, &to->param.conn);
 }
 
-/* wait - waits until the socket is readable, as its flags and the handlers of signals say. */
+/* wait waits until the socket is readable, as its flags and the handlers of signals say. */
 static int wait(const struct cm_channel *ch)
 {
 	char byte;
@@ -73,7 +73,7 @@ static int wait(const struct cm_channel *ch)
 	return 0;
 }
 
-/* removal - makes the next event of a channel whose daemon has ended. */
+/* removal makes the next event of a channel whose daemon has ended. */
 static int removal(const struct cm_channel *ch, struct goroce_cm_event *e)
 {
 	struct cm_id id;
@@ -86,7 +86,7 @@ static int removal(const struct cm_channel *ch, struct goroce_cm_event *e)
 	return 0;
 }
 
-/* note - keeps what an event says of IDs, for the time when the daemon has ended. Without memory for a new ID the event
+/* note keeps what an event says of IDs, for the time when the daemon has ended. Without memory for a new ID the event
  * is delivered all the same: only the end of the daemon will not be reported for that ID. */
 static void note(const struct cm_command *c, const struct goroce_cm_event *e)
 {
@@ -100,7 +100,7 @@ static void note(const struct cm_command *c, const struct goroce_cm_event *e)
 		cm_ids_add(ids, made);
 }
 
-/* next - takes the next event. It drops those of a new ID that accept has given no cookie yet, except its request. */
+/* next takes the next event. It drops those of a new ID that accept has given no cookie yet, except its request. */
 static int next(const struct cm_command *c, struct goroce_cm_event *e)
 {
 	const struct goroce_object channel = { .handle = c->ch.handle };

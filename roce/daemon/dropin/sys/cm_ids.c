@@ -15,7 +15,7 @@ struct cm_id_entry {
 
 enum { SLOTS = sizeof(((struct cm_ids *)0)->slots) / sizeof(struct cm_id_entry *) };
 
-/* place - returns where the pointer to an ID's entry is, or would be. */
+/* place returns where the pointer to an ID's entry is, or would be. */
 static struct cm_id_entry **place(struct cm_ids *t, uint32_t handle)
 {
 	struct cm_id_entry **p = &t->slots[handle % SLOTS];
@@ -86,7 +86,7 @@ void cm_id_counted(struct cm_id *id, uint64_t events)
 	id->events += (uint32_t)events;
 }
 
-/* told_next - returns a bound ID of a channel that has not heard of the end; NULL if there is none. */
+/* told_next returns a bound ID of a channel that has not heard of the end; NULL if there is none. */
 static struct cm_id *told_next(struct cm_ids *t, uint32_t channel)
 {
 	for (size_t i = 0; i < SLOTS; i++) {

@@ -19,7 +19,7 @@ struct sockaddr_ib {
 	uint64_t service_id, service_id_mask, scope_id;
 };
 
-/* gid_of - returns the GID of an address. */
+/* gid_of returns the GID of an address. */
 static void gid_of(const struct goroce_cm_addr *a, uint8_t gid[16])
 {
 	memcpy(gid, a->ip, 16);
@@ -27,7 +27,7 @@ static void gid_of(const struct goroce_cm_addr *a, uint8_t gid[16])
 		gid[10] = gid[11] = 0xFF;
 }
 
-/* placed - reports whether an ID has a local address that is the device's. */
+/* placed reports whether an ID has a local address that is the device's. */
 static bool placed(const struct goroce_cm_id_attr *a)
 {
 	return !cm_addr_any(&a->local);
@@ -40,7 +40,7 @@ static int ask(const struct cm_command *c, uint32_t id, struct goroce_cm_id_attr
 	return cm_request_id(c, GOROCE_QUERY_CM_ID, &r, sizeof(r), a, sizeof(*a));
 }
 
-/* routed - reports whether an ID has a path. */
+/* routed reports whether an ID has a path. */
 static bool routed(const struct goroce_cm_id_attr *a)
 {
 	static const uint8_t none[16];
@@ -89,7 +89,7 @@ int cm_query_route(struct cm_command *c)
 	return cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
-/* device_out - fills in what QUERY_ADDR and QUERY_GID have in common. */
+/* device_out fills in what QUERY_ADDR and QUERY_GID have in common. */
 static void device_out(const struct cm_command *c, const struct goroce_cm_id_attr *a,
 		       struct rdma_ucm_query_addr_resp *resp)
 {
@@ -133,7 +133,7 @@ static void query_gid(const struct cm_command *c, const struct goroce_cm_id_attr
 	resp->dst_size = gid_out(a, &a->remote, &resp->dst_addr);
 }
 
-/* record_out - writes a path record as it is in messages of the subnet administration (IBTA 15.2.5.16). */
+/* record_out writes a path record as it is in messages of the subnet administration (IBTA 15.2.5.16). */
 static void record_out(const struct goroce_cm_id_attr *a, uint8_t to[64])
 {
 	const uint32_t flow_hops = htonl(a->ah.flow_label << 8 | a->ah.hop_limit);

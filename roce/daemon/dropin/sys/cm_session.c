@@ -2,7 +2,7 @@
  * The process's control connection for connections by address. It is made when the first channel is opened, and stays until
  * the process ends. A child after fork makes one of its own.
  */
-#include "../verbs/lib.h"
+#include "../client/client.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* in_child - leaves the connections to the parent. Another thread of the parent may have been using one: it is not freed. */
+/* in_child leaves the connections to the parent. Another thread of the parent may have been using one: it is not freed. */
 static void in_child(void)
 {
 	atomic_store(&current, NULL);
@@ -44,7 +44,7 @@ static void watch_fork(void)
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
-/* open_device - opens the daemon's first device. The doorbells are not needed. */
+/* open_device opens the daemon's first device. The doorbells are not needed. */
 static int open_device(struct cm_session *s, const char name[64])
 {
 	struct goroce_open_reply r;
@@ -91,7 +91,7 @@ static struct cm_session *new_session(int *err)
 }
 
 /*
- * cm_session - returns the connection, and makes it if there is none, or its daemon has ended. Channels of the former one
+ * cm_session returns the connection, and makes it if there is none, or its daemon has ended. Channels of the former one
  * may be in use, so it stays in memory.
  */
 struct cm_session *cm_session(int *err)
@@ -152,7 +152,7 @@ void cm_end(struct cm_session *s)
 	control_end(&s->control, EIO);
 }
 
-/* cm_ask - makes a request whose reply has no descriptors. */
+/* cm_ask makes a request whose reply has no descriptors. */
 int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size)
 {
 	struct call call = { .op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size };
@@ -160,7 +160,7 @@ int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void
 	return control_call(&s->control, &call);
 }
 
-/* cm_ask_fd - makes a request without a body whose reply has one descriptor. That is the program's to leave to children. */
+/* cm_ask_fd makes a request without a body whose reply has one descriptor. That is the program's to leave to children. */
 int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd)
 {
 	struct call call = { .op = op, .give = -1, .reply = reply, .size = size, .want_fds = 1 };

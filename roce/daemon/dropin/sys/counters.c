@@ -3,7 +3,7 @@
  * its own, by the protocol of docs/abi.md. The file in the tree is there to be
  * listed; what it has is of the time when the daemon wrote it.
  */
-#include "../verbs/lib.h"
+#include "../client/client.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct place {
 	bool hw;
 };
 
-/* parse - reports whether a path in the tree is a counter's, and which. */
+/* parse reports whether a path in the tree is a counter's, and which. */
 static bool parse(const char *path, struct place *p)
 {
 	static const char root[] = ".d/sys/class/infiniband/";
@@ -51,7 +51,7 @@ static bool parse(const char *path, struct place *p)
 	return true;
 }
 
-/* talk - asks for the counters of a port, and returns how many there are, or -1. */
+/* talk asks for the counters of a port, and returns how many there are, or -1. */
 static int talk(struct control *c, const struct place *p, struct goroce_counter all[MAX_COUNTERS])
 {
 	struct goroce_hello_reply hello;
@@ -77,7 +77,7 @@ static int talk(struct control *c, const struct place *p, struct goroce_counter 
 	return err ? -1 : (int)(counters.got / sizeof(*all));
 }
 
-/* find - finds a counter. */
+/* find finds a counter. */
 static int find(const struct place *p, const struct goroce_counter *all, int n, uint64_t *value)
 {
 	for (int i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static int find(const struct place *p, const struct goroce_counter *all, int n, 
 	return -1;
 }
 
-/* text_file - makes a file that has a number, to be read. */
+/* text_file makes a file that has a number, to be read. */
 static int text_file(const char *name, uint64_t value, int flags)
 {
 	int fd = memfd_create(name, flags & O_CLOEXEC ? MFD_CLOEXEC : 0);

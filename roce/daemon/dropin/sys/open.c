@@ -18,7 +18,7 @@ extern int __openat_2(int dir, const char *path, int flags);
 extern int __open64_2(const char *path, int flags);
 extern int __openat64_2(int dir, const char *path, int flags);
 
-/* MODE_OF - takes the third argument of open, which is there if a file may be made. */
+/* MODE_OF takes the third argument of open, which is there if a file may be made. */
 #define MODE_OF(flags) \
 	({ \
 		mode_t mode_ = 0; \
@@ -91,7 +91,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		return f; \
 	}
 
-/* sys_special - opens a file that is made when it is opened. */
+/* sys_special opens a file that is made when it is opened. */
 static bool sys_special(const char *path, int flags, int *fd)
 {
 	return sys_counter(path, flags, fd) || sys_cm(path, flags, fd);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <fcntl.h>
 
-#include "../verbs/lib.h"
+#include "../client/client.h"
 #include "sys.h"
 
 void *sys_next(void **found, const char *name)
@@ -34,7 +34,7 @@ static bool exists(const char *path)
 	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-/* find_tree - finds the tree as programs find the daemon's socket; false if a path is too long. */
+/* find_tree finds the tree as programs find the daemon's socket; false if a path is too long. */
 static bool find_tree(struct sys_path *tree)
 {
 	char paths[DAEMON_PATHS][PATH_LEN];
@@ -52,7 +52,7 @@ static bool find_tree(struct sys_path *tree)
 }
 
 /*
- * inside - reports whether a path is one that the tree has. It is called for each path
+ * inside reports whether a path is one that the tree has. It is called for each path
  * that the program uses.
  */
 static bool inside(const char *path)

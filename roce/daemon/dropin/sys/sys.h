@@ -18,7 +18,7 @@
 /* What programs see; all else is hidden. */
 #define EXPORT __attribute__((visibility("default")))
 
-/* sys_next - returns libc's function of a name that this library interposes; *found keeps the address. */
+/* sys_next returns libc's function of a name that this library interposes; *found keeps the address. */
 void *sys_next(void **found, const char *name);
 #define NEXT(name) \
 	({ \
@@ -31,18 +31,18 @@ struct sys_path {
 	char text[512];
 };
 
-/* sys_map - returns where a path is in the tree, or the path itself. */
+/* sys_map returns where a path is in the tree, or the path itself. */
 const char *sys_map(const char *path, struct sys_path *room);
 
 /*
- * sys_counter - opens a counter.
+ * sys_counter opens a counter.
  * If path, as sys_map has returned it, is a file that the daemon counts in, *fd
  * becomes a descriptor of its present value, or -1 with errno, and the result is
  * true.
  */
 bool sys_counter(const char *path, int flags, int *fd);
 
-/* sys_cm - opens /dev/infiniband/rdma_cm, likewise: cm.h. */
+/* sys_cm opens /dev/infiniband/rdma_cm, likewise: cm.h. */
 bool sys_cm(const char *path, int flags, int *fd);
 
 #endif

@@ -3,7 +3,7 @@
  * of /proc its parent's memory or mappings, by a memfd or a socket from a reply what its parent sends and receives. All
  * are close-on-exec, and they are kept here: a fork waits while one is made, and its child closes all of them.
  */
-#include "lib.h"
+#include "client.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Requests to the daemon and its replies, on the control socket (docs/abi.md). */
-#include "lib.h"
+#include "client.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Where the daemon is: the rules of docs/abi.md, "The control socket". */
-#include "lib.h"
+#include "client.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* GOROCE_DEBUG=1 prints what the daemon says; GOROCE_QUIET silences what is printed without it. */
-#include "lib.h"
+#include "client.h"
 
 #include <stdarg.h>
 #include <stdio.h>
