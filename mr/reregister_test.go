@@ -59,8 +59,8 @@ func TestReregister(t *testing.T) {
 	}
 }
 
-// A region that keeps its key is replaced under it: what was checked before is revoked, who asks again gets the new
-// rights, and the numbers of keys and regions stay.
+// A region that keeps its key is replaced under it: what was checked before is revoked, later checks use the new
+// rights, and the numbers of keys and regions do not change.
 func TestReregisterSameKey(t *testing.T) {
 	table, pd := newTable(t, 4)
 	newPD, _ := table.NewPD()

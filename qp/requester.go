@@ -37,13 +37,14 @@ type requester struct {
 	// gap says that a loss was seen and handled. Until something is acknowledged,
 	// further NAKs and implied NAKs of the same flight are ignored.
 	gap        bool
-	askRepeats int    // packets of each repetition that ask for an ACK
-	lead       int    // of these, packets of the latest repetition that are still to be sent
-	starved    bool   // the payload of the next packet must be fetched first
-	cramped    int16  // packets that the next piece of a READ needs and the Flow had no room for; else 0
-	unasked    int    // packets since the last AckReq
-	asked      ib.PSN // highest PSN for which an answer was requested
-	drained    bool   // checkDrained has reported that nothing is in flight in SQD
+	askRepeats int  // packets of each repetition that ask for an ACK
+	lead       int  // of these, packets of the latest repetition that are still to be sent
+	starved    bool // the payload of the next packet must be fetched first
+	// readBlocked is the room in the congestion window, in packets, that the next READ waits for; 0 if none waits.
+	readBlocked int16
+	unasked     int    // packets since the last AckReq
+	asked       ib.PSN // highest PSN for which an answer was requested
+	drained     bool   // checkDrained has reported that nothing is in flight in SQD
 
 	progress Progress
 
@@ -174,13 +175,13 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 // is: before all other QPs, or behind them if this call of emit has sent a packet.
 func (r *requester) waitForRoom(sent bool) {
 	switch {
-	case r.cramped == 0:
+	case r.readBlocked == 0:
 	case sent:
 		r.q.flow.wait(r.q)
 	default:
-		r.q.flow.waitFirst(r.q, int(r.cramped), r.slot(r.cur).cost)
+		r.q.flow.waitFirst(r.q, int(r.readBlocked), r.slot(r.cur).cost)
 	}
-	r.cramped = 0
+	r.readBlocked = 0
 }
 
 // packet builds the next packet: a probe, a retransmission or a new packet. If its
@@ -384,7 +385,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	case r.win.room() < want && r.win.inFlight() > 0:
 		return false
 	case room < want && !r.q.flow.Idle():
-		r.cramped = int16(want)
+		r.readBlocked = int16(want)
 		return false
 	}
 	n := max(min(left, r.win.room(), r.q.flow.room(s.cost)), 1)

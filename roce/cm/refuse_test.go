@@ -22,12 +22,12 @@ func TestNoListener(t *testing.T) {
 	a, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
 	if e := A.event(Rejected); e.ID != a || e.Reason != ib.RejectInvalidServiceID {
-		t.Fatalf("%+v", e)
+		t.Fatalf("A got %+v, want REJ with reason %v", e, ib.RejectInvalidServiceID)
 	}
 	_, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService + 1, GiveUp: driver.Never})
 	w.check(err)
 	if e := A.event(Rejected); !e.Datagram || e.Status != ib.SIDRUnsupported {
-		t.Fatalf("%+v", e)
+		t.Fatalf("A got %+v, want SIDR_REP with status %v", e, ib.SIDRUnsupported)
 	}
 	w.want("A REQ", "B REJ", "A SIDR_REQ", "B SIDR_REP")
 	if B.Stats().NoListener != 2 {
@@ -157,7 +157,7 @@ func TestUnlisten(t *testing.T) {
 	B.Unlisten(l)
 	B.event(Dropped)
 	if e := A.event(Rejected); e.Reason != ib.RejectInvalidServiceID {
-		t.Fatalf("%+v", e)
+		t.Fatalf("A got %+v, want REJ with reason %v", e, ib.RejectInvalidServiceID)
 	}
 	w.check(A.Confirm(w.now, accepted, nil)) // what was accepted goes on
 	B.event(Established)

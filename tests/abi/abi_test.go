@@ -37,6 +37,7 @@ var structs = map[string]any{
 	"ring":      protocol.Ring{}, "reg_mr": protocol.RegMR{}, "reg_reply": protocol.RegReply{},
 	"rereg_mr": protocol.ReregMR{},
 	"alloc_mw": protocol.AllocMW{}, "ah": protocol.AH{}, "create_ah": protocol.CreateAH{},
+	"modify_ah":  protocol.ModifyAH{},
 	"create_srq": protocol.CreateSRQ{},
 	"srq_attr":   protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{},
 	"group":   protocol.Group{},

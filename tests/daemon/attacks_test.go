@@ -77,7 +77,7 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpResizeCQ: unsafe.Sizeof(abi.ResizeCQ{}), abi.OpRegMR: unsafe.Sizeof(abi.RegMR{}),
 	abi.OpReregMR: unsafe.Sizeof(abi.ReregMR{}),
 	abi.OpAllocMW: unsafe.Sizeof(abi.AllocMW{}), abi.OpCreateAH: unsafe.Sizeof(abi.CreateAH{}),
-	abi.OpModifyAH:  unsafe.Sizeof(abi.CreateAH{}),
+	abi.OpModifyAH:  unsafe.Sizeof(abi.ModifyAH{}),
 	abi.OpCreateSRQ: unsafe.Sizeof(abi.CreateSRQ{}), abi.OpModifySRQ: unsafe.Sizeof(abi.SRQAttr{}),
 	abi.OpQuerySRQ: unsafe.Sizeof(abi.SRQAttr{}),
 	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}),

@@ -21,6 +21,7 @@ var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenR
 	Port{}, PortReply{},
 	GIDEntry{}, PKeyReply{},
 	ClockReply{}, Object{}, CreateCQ{}, ResizeCQ{}, Ring{}, RegMR{}, RegReply{}, ReregMR{}, AllocMW{}, AH{}, CreateAH{},
+	ModifyAH{},
 	CreateSRQ{},
 	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}, Counter{}, CloseReply{}, AllocXRCD{}, OpenQP{},
 	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{},

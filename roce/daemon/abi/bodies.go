@@ -231,11 +231,16 @@ type AH struct {
 	_                          uint16
 }
 
-// CreateAH is the body of OpCreateAH, and of OpModifyAH with the AH's own handle as PD. The
-// reply to OpCreateAH is a RegReply, whose Key is the AH's number in work requests.
+// CreateAH is the body of OpCreateAH. The reply is a RegReply, whose Key is the AH's number in work requests.
 type CreateAH struct {
 	PD Handle
 	AH AH
+}
+
+// ModifyAH is the body of OpModifyAH.
+type ModifyAH struct {
+	Handle Handle
+	AH     AH
 }
 
 // CreateSRQ is the body of OpCreateSRQ.

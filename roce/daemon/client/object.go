@@ -130,7 +130,7 @@ func (a *ah) Modify(attr ib.AHAttr) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := tell(a.dev.link, abi.OpModifyAH, abi.CreateAH{PD: a.handle, AH: abi.AHOf(&attr)}); err != nil {
+	if err := tell(a.dev.link, abi.OpModifyAH, abi.ModifyAH{Handle: a.handle, AH: abi.AHOf(&attr)}); err != nil {
 		return err
 	}
 	a.attr = attr

@@ -50,7 +50,7 @@ func only(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestBuild: of those who build at once one does, all get the same directory, and nothing else is left.
+// TestBuild: concurrent builds compile once and return one directory, in which nothing else is left.
 func TestBuild(t *testing.T) {
 	calls := fakeCompiler(t, false)
 	dir := filepath.Join(t.TempDir(), "cache")

@@ -86,17 +86,17 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 
 func openCM(c *session, _ []byte, _ []int) (reply, error) {
 	if err := cmp.Or(c.take(abi.OpOpenCM, channels, 1), c.take(abi.OpOpenCM, descriptors, 1)); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	box, theirs, err := newOutbox()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	ch, err := c.unit.dev.OpenCMFor(c.cmAccount(), c)
 	if err != nil {
 		box.close()
 		_ = unix.Close(theirs)
-		return done(err)
+		return noBody(err)
 	}
 	h := &cmChannel{CM: ch, box: box, ids: map[*object]struct{}{}}
 	signal := abi.Put(nil, &abi.CMSignal{})
@@ -106,7 +106,7 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 		c.buryIDs(h)
 		return err
 	}}
-	r, err := says(abi.Object{Handle: c.add(h.object)})
+	r, err := withBody(abi.Object{Handle: c.add(h.object)})
 	go c.watchChannel(h)
 	r.fds, r.made = []int{theirs}, h.object.handle
 	r.sent = func() { _ = unix.Close(theirs) }
@@ -116,18 +116,18 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	ch, err := lookup[*cmChannel](c, abi.OpCreateCMID, "Channel", r.Channel)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	id, err := ch.CreateID(ib.CMIDInit{Space: ib.PortSpace(min(r.Space, 0xFFFF)), Type: ib.QPType(min(r.Type, 0xFF)),
 		ServiceID: r.ServiceID})
 	if err != nil {
-		return done(raisedBy(err, "number of IDs", "cm_ids"))
+		return noBody(raisedBy(err, "number of IDs", "cm_ids"))
 	}
 	if cmID, ok := id.(*device.CMID); ok &&
 		r.Cookie != 0 { // a request has no events before OpCMAccept gives it a cookie
 		cmID.QuietRequests()
 	}
-	return says(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
+	return withBody(abi.Object{Handle: c.addCMID(ch, id, r.Cookie)})
 }
 
 // raisedBy adds to an error about a limit of the device, of the attribute attr, which key in the daemon's configuration
@@ -143,18 +143,18 @@ func raisedBy(err error, attr, key string) error {
 func cmEvent(c *session, r *abi.Object) (reply, error) {
 	ch, err := lookup[*cmChannel](c, abi.OpCMEvent, "Channel", r.Handle)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	ev, ok, err := ch.Poll()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	out := abi.CMEvent{Type: abi.CMNoEvent}
 	if ok {
 		out = c.cmEventOf(ch, &ev)
 	}
 	out.Left, out.Signals = ch.waiting()
-	return says(out)
+	return withBody(out)
 }
 
 // cmEventOf returns an event with its handles and cookie. It counts the event for its ID, if that has a cookie. A
@@ -191,9 +191,9 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 func onID(c *session, id abi.Handle, f func(ib.CMID) error) (reply, error) {
 	v, err := lookup[*device.CMID](c, c.op, "ID", id)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return done(f(v))
+	return noBody(f(v))
 }
 
 func cmBind(c *session, r *abi.CMBind) (reply, error) {
@@ -253,13 +253,13 @@ func cmNotify(c *session, r *abi.CMValue) (reply, error) {
 func cmJoin(c *session, r *abi.CMBind) (reply, error) {
 	id, err := lookup[*device.CMID](c, abi.OpCMJoin, "ID", r.ID)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	group := r.Addr.AddrPort().Addr()
 	if err := id.JoinMulticast(group); err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.Object{Handle: c.addMembership(c.objects[r.ID], group, r.Cookie)})
+	return withBody(abi.Object{Handle: c.addMembership(c.objects[r.ID], group, r.Cookie)})
 }
 
 func cmLeave(c *session, r *abi.CMBind) (reply, error) {
@@ -276,13 +276,13 @@ func cmLeave(c *session, r *abi.CMBind) (reply, error) {
 func cmInitQPAttr(c *session, r *abi.CMValue) (reply, error) {
 	id, err := lookup[*device.CMID](c, abi.OpCMInitQPAttr, "ID", r.ID)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	attr, mask, err := id.InitQPAttr(ib.QPState(min(r.Which, 0xFF)))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.QPAttrOf(0, &attr, mask))
+	return withBody(abi.QPAttrOf(0, &attr, mask))
 }
 
 func cmSetOption(c *session, r *abi.CMValue) (reply, error) {
@@ -292,26 +292,26 @@ func cmSetOption(c *session, r *abi.CMValue) (reply, error) {
 func cmQuery(c *session, r *abi.Object) (reply, error) {
 	id, err := lookup[*device.CMID](c, abi.OpCMQuery, "ID", r.Handle)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	attr, err := id.Query()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.CMIDAttrOf(&attr))
+	return withBody(abi.CMIDAttrOf(&attr))
 }
 
 func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	to, err := lookup[*cmChannel](c, abi.OpCMMigrate, "Channel", abi.Handle(r.Value))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	id, err := lookup[*device.CMID](c, abi.OpCMMigrate, "ID", r.ID)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := id.Migrate(to.CM); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	o := c.objects[r.ID]
 	from := o.cm.channel
@@ -322,5 +322,5 @@ func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 		g.cm.channel = to
 	}
 	_, signals := from.waiting()
-	return says(abi.CloseReply{Events: o.events.Load(), Signals: signals})
+	return withBody(abi.CloseReply{Events: o.events.Load(), Signals: signals})
 }

@@ -55,7 +55,7 @@ func onCM[T any](f func(*session, *T) (reply, error)) handler {
 		if scope, err := abi.Get[abi.CMScope](body[min(size, len(body)):]); err == nil {
 			body = body[:size]
 			if err := c.inScope(abi.Handle(binary.NativeEndian.Uint32(body)), &scope); err != nil {
-				return done(err)
+				return noBody(err)
 			}
 		}
 		return takes(f)(c, body, fds)

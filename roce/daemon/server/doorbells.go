@@ -60,18 +60,18 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
 	const op = abi.OpShareDoorbells
 	if c.shared != nil {
-		return done(fmt.Errorf("%v: the connection has doorbells already: %w", op, ib.ErrState))
+		return noBody(fmt.Errorf("%v: the connection has doorbells already: %w", op, ib.ErrState))
 	}
 	shards := int64(len(c.unit.doorbells))
 	err = cmp.Or(c.take(op, mappings, 1), c.take(op, descriptors, shards), c.take(op, heap, shards*sessionShardHeap))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := c.addDoorbells(fds); err != nil {
 		c.closeDoorbells()
 		c.shared.free()
 		c.shared = nil
-		return done(err)
+		return noBody(err)
 	}
 	c.booked, c.pending = append(c.booked, c.pending...), nil
 	for _, b := range c.doorbells {

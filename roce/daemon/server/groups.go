@@ -82,39 +82,39 @@ func (t *groups) leave(uid uint32, gid ib.GID) {
 func attach(c *session, r *abi.Group) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpAttach, "QP", r.QP)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	o := c.objects[r.QP]
 	if o.groups[r.GID] { // the device knows it, too
-		return done(q.AttachMulticast(r.GID))
+		return noBody(q.AttachMulticast(r.GID))
 	}
 	if err := c.unit.groups.enter(abi.OpAttach.String(), c.who.Uid, r.GID); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := q.AttachMulticast(r.GID); err != nil {
 		c.unit.groups.leave(c.who.Uid, r.GID)
-		return done(err)
+		return noBody(err)
 	}
 	if o.groups == nil {
 		o.groups = map[ib.GID]bool{}
 	}
 	o.groups[r.GID] = true
-	return done(nil)
+	return noBody(nil)
 }
 
 func detach(c *session, r *abi.Group) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpDetach, "QP", r.QP)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := q.DetachMulticast(r.GID); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if o := c.objects[r.QP]; o.groups[r.GID] {
 		delete(o.groups, r.GID)
 		c.unit.groups.leave(c.who.Uid, r.GID)
 	}
-	return done(nil)
+	return noBody(nil)
 }
 
 // leaveGroups ends the memberships of a QP that is closed.

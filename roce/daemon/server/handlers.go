@@ -86,25 +86,25 @@ var handlers = [...]handler{
 	abi.OpCMMigrate:      onCM(cmMigrate),
 }
 
-// says returns a reply with v as its body.
-func says[T any](v T) (reply, error) { return reply{body: abi.Put(nil, &v)}, nil }
+// withBody returns a reply with v as its body.
+func withBody[T any](v T) (reply, error) { return reply{body: abi.Put(nil, &v)}, nil }
 
-// done returns a reply without a body.
-func done(err error) (reply, error) { return reply{}, err }
+// noBody returns a reply without a body, or the error.
+func noBody(err error) (reply, error) { return reply{}, err }
 
 func hello(c *session, h *abi.Hello) (reply, error) {
 	if h.Magic != abi.Magic {
-		return done(fmt.Errorf("hello: magic %#x, not %#x: %w; this is the socket of goroced, for its clients only",
+		return noBody(fmt.Errorf("hello: magic %#x, not %#x: %w; this is the socket of goroced, for its clients only",
 			h.Magic, uint32(abi.Magic), ib.ErrInvalid))
 	}
 	if h.MinVersion > abi.Version || h.MaxVersion < abi.Version {
-		return done(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same "+
+		return noBody(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same "+
 			"goroced for both",
 			abi.Version, h.MinVersion, h.MaxVersion, abi.ErrVersion))
 	}
 	if allow := c.srv.opts.Allow; allow != nil {
 		if err := allow(c.who.Uid, c.who.Gid); err != nil {
-			return done(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
+			return noBody(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
 		}
 	}
 	c.greeted = true
@@ -112,7 +112,7 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 	for i, u := range c.srv.units {
 		r.Names[i] = abi.NameOf(u.name)
 	}
-	return says(r)
+	return withBody(r)
 }
 
 // describe returns the attributes of the device.
@@ -126,29 +126,29 @@ func (u *unit) describe() abi.DeviceReply {
 func queryDevice(c *session, o *abi.Open) (reply, error) {
 	u, err := c.srv.find(o.Device.String())
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(u.describe())
+	return withBody(u.describe())
 }
 
 func open(c *session, o *abi.Open) (r reply, err error) {
 	if c.unit != nil {
-		return done(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
+		return noBody(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
 	}
 	u, err := c.srv.find(o.Device.String())
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := c.takeSession(abi.OpOpen); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := c.watchProcess(); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	events, theirs, err := newOutbox()
 	if err != nil {
 		c.unwatchProcess()
-		return done(err)
+		return noBody(err)
 	}
 	c.unit, c.events = u, events
 	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
@@ -168,9 +168,9 @@ func (c *session) takeSession(op abi.Op) error {
 func queryPort(c *session, p *abi.Port) (reply, error) {
 	a, err := c.unit.dev.QueryPort(int(p.Port))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.PortReply{State: uint32(a.State), PhysState: uint32(a.PhysState), CapFlags: uint32(a.Caps),
+	return withBody(abi.PortReply{State: uint32(a.State), PhysState: uint32(a.PhysState), CapFlags: uint32(a.Caps),
 		Speed: uint32(a.Speed), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
 		MaxMsgSize: a.MaxMsgSize, GIDs: uint32(a.GIDTableLen), NetIf: abi.NameOf(a.NetIf)})
 }
@@ -189,14 +189,14 @@ func queryGIDs(c *session, p *abi.Port) (r reply, err error) {
 func queryPKey(c *session, p *abi.Port) (reply, error) {
 	key, err := c.unit.dev.PKey(int(p.Port), int(p.Index))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.PKeyReply{PKey: key})
+	return withBody(abi.PKeyReply{PKey: key})
 }
 
 func counters(c *session, p *abi.Port) (r reply, err error) {
 	if _, err := c.unit.dev.QueryPort(int(p.Port)); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	stats := c.unit.dev.Stats()
 	for hw, list := range [][]device.Counter{stats.PortCounters(), stats.Counters()} {
@@ -210,23 +210,23 @@ func counters(c *session, p *abi.Port) (r reply, err error) {
 func clock(c *session, _ []byte, _ []int) (reply, error) {
 	now, err := c.unit.dev.Clock()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.ClockReply{Now: int64(now)})
+	return withBody(abi.ClockReply{Now: int64(now)})
 }
 
 // holds adds an object without rings and returns the reply with its handle.
 func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
-	return says(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
+	return withBody(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
 }
 
 func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	if err := c.take(abi.OpAllocPD, pds, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := c.unit.dev.AllocPDFor(c, c.worker)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	return c.holds(kindPD, pd, pd.Close)
 }
@@ -248,11 +248,11 @@ func (h *channel) Close() error {
 func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 	if err := cmp.Or(c.take(abi.OpCreateChannel, channels, 1),
 		c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	box, theirs, err := newOutbox()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	h := &channel{outbox: box}
 	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
@@ -279,17 +279,17 @@ func (q *queue) Notify(*device.CQ) {
 func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	const op = abi.OpCreateCQ
 	if err := cmp.Or(c.take(op, cqs, 1), c.take(op, cqEntries, int64(r.Entries))); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	h, err := optional[*channel](c, op, "Channel", r.Channel)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	tenant := &queue{session: c, channel: h}
 	cq, err := c.unit.dev.CreateCQFor(tenant, ib.CQInit{Entries: int(r.Entries),
 		CompVector: int(min(r.CompVector, math.MaxInt32))})
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if h != nil {
 		h.cqs++
@@ -306,28 +306,28 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	}
 	handle := c.add(o)
 	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
-	return c.ringed(handle, 0)
+	return c.ringReply(handle, 0)
 }
 
-// ringed returns the reply that describes the ring of an object.
-func (c *session) ringed(h abi.Handle, num uint32) (reply, error) {
-	return says(abi.Ring{Handle: h, Num: num, Size: uint64(len(c.objects[h].rings.buf))})
+// ringReply returns the reply that describes the ring of an object.
+func (c *session) ringReply(h abi.Handle, num uint32) (reply, error) {
+	return withBody(abi.Ring{Handle: h, Num: num, Size: uint64(len(c.objects[h].rings.buf))})
 }
 
 func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	const op = abi.OpResizeCQ
 	cq, err := lookup[*device.CQ](c, op, "CQ", r.CQ)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := cq.Resize(int(r.Entries)); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	c.replace(r.CQ)
-	return c.ringed(r.CQ, 0)
+	return c.ringReply(r.CQ, 0)
 }
 
 // replace gives an object the rings that Alloc has mapped, and frees its former ones. No shard
@@ -342,53 +342,53 @@ func (c *session) replace(h abi.Handle) {
 func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	const op = abi.OpAllocMW
 	if err := c.take(op, mws, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	mw, err := pd.AllocMW(ib.MWType(min(r.Type, 0xFF)))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}),
 		Key: abi.Handle(mw.RKey())})
 }
 
 func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	const op = abi.OpCreateAH
 	if err := c.take(op, ahs, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	ah, err := pd.CreateAH(r.AH.Attr())
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}),
 		Key: abi.Handle(ah.Num())})
 }
 
-func modifyAH(c *session, r *abi.CreateAH) (reply, error) {
-	ah, err := lookup[*device.AH](c, abi.OpModifyAH, "AH", r.PD)
+func modifyAH(c *session, r *abi.ModifyAH) (reply, error) {
+	ah, err := lookup[*device.AH](c, abi.OpModifyAH, "AH", r.Handle)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return done(ah.Modify(r.AH.Attr()))
+	return noBody(ah.Modify(r.AH.Attr()))
 }
 
 func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	const op = abi.OpCreateSRQ
 	if err := c.take(op, srqs, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	init := ib.SRQInit{Type: ib.SRQType(min(r.Type, 0xFF)), SRQAttr: ib.SRQAttr{MaxWR: int(r.MaxWR),
 		MaxSGE: int(r.MaxSGE), Limit: int(r.Limit)}}
@@ -398,59 +398,59 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 		x, xerr = lookup[*xrcd](c, op, "XRCD", r.XRCD)
 		cq, cerr := lookup[*device.CQ](c, op, "CQ", r.CQ)
 		if err := errors.Join(xerr, cerr); err != nil {
-			return done(err)
+			return noBody(err)
 		}
 		init.XRCD, init.CQ = x.core, cq
 	}
 	srq, err := pd.CreateSRQ(init)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	o := &object{kind: kindSRQ, value: srq, rings: c.made}
 	o.close = x.using(func() (err error) {
 		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
 	})
-	return c.ringed(c.add(o), srq.Num())
+	return c.ringReply(c.add(o), srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 	srq, err := lookup[*device.SRQ](c, abi.OpModifySRQ, "SRQ", r.SRQ)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	err = srq.Modify(ib.SRQAttr{MaxWR: int(r.MaxWR), Limit: int(r.Limit)}, ib.SRQAttrMask(min(r.Mask, 0xFF)))
 	if err != nil || c.made == nil {
-		return done(err)
+		return noBody(err)
 	}
 	c.replace(r.SRQ)
-	return c.ringed(r.SRQ, srq.Num())
+	return c.ringReply(r.SRQ, srq.Num())
 }
 
 func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 	srq, err := lookup[*device.SRQ](c, abi.OpQuerySRQ, "SRQ", r.SRQ)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	a, err := srq.Query()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.SRQAttr{SRQ: r.SRQ, MaxWR: uint32(a.MaxWR), MaxSGE: uint32(a.MaxSGE), Limit: uint32(a.Limit)})
+	return withBody(abi.SRQAttr{SRQ: r.SRQ, MaxWR: uint32(a.MaxWR), MaxSGE: uint32(a.MaxSGE), Limit: uint32(a.Limit)})
 }
 
 func closeObject(c *session, r *abi.Object) (reply, error) {
 	o := c.objects[r.Handle]
 	if o == nil {
 		_, err := lookup[any](c, abi.OpClose, "Handle", r.Handle)
-		return done(err)
+		return noBody(err)
 	}
 	if err := o.close(); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	c.remove(o)
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	// The verb has returned, so no shard sends events of the object any more.
 	count := abi.CloseReply{Events: o.events.Load()}
@@ -460,5 +460,5 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 	if o.cm != nil {
 		_, count.Signals = o.cm.channel.waiting()
 	}
-	return says(count)
+	return withBody(count)
 }

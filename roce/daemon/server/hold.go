@@ -19,19 +19,19 @@ import (
 func hold(c *session, _ []byte, _ []int) (reply, error) {
 	const op = abi.OpHold
 	if c.unit != nil || c.hold != nil {
-		return done(fmt.Errorf("%v: the connection has a device, or is a hold: %w", op, ib.ErrState))
+		return noBody(fmt.Errorf("%v: the connection has a device, or is a hold: %w", op, ib.ErrState))
 	}
 	if err := c.take(op, descriptors, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return done(fmt.Errorf("%v: %w", op, os.NewSyscallError("pipe2", err)))
+		return noBody(fmt.Errorf("%v: %w", op, os.NewSyscallError("pipe2", err)))
 	}
 	theirs, ours := ends[0], ends[1]
 	if err := spare(ours); err != nil {
 		abi.CloseAll(ends[:])
-		return done(err)
+		return noBody(err)
 	}
 	c.keepBooked(descriptors)
 	c.hold = os.NewFile(uintptr(ours), "hold")

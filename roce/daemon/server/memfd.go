@@ -52,18 +52,18 @@ const mostFileBytes = 1 << 40
 func shareMemory(c *session, _ []byte, fds []int) (reply, error) {
 	const op = abi.OpShareMemory
 	if len(fds) != 1 {
-		return done(driver.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid))
+		return noBody(driver.Refuse(op.String(), "descriptors", len(fds), "one, of a memfd", ib.ErrInvalid))
 	}
 	if err := c.take(op, heap, fileHeap); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	f, err := c.files.share(c, op, fds[0])
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	h := c.add(&object{kind: kindFile, value: f, close: func() error { return nil },
 		free: func() { c.files.unshare(f) }})
-	return says(abi.Object{Handle: h})
+	return withBody(abi.Object{Handle: h})
 }
 
 // share returns the file of a descriptor, with one more handle.

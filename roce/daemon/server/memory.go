@@ -145,20 +145,20 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		err = c.take(op, mrs, 1)
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := lookup[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	m, err := c.memory(op, &r, fds)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	core, err := pd.RegMemory(m.Memory, r.IOVA, ib.Access(r.Access))
 	if err != nil {
 		m.free()
-		return done(err)
+		return noBody(err)
 	}
 	reg := &region{MR: core, mapping: m}
 	reg.kind.Store(r.Kind)
@@ -168,40 +168,40 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		return err
 	}
 	o.free = func() { reg.mapping.free() }
-	return says(abi.RegReply{Handle: c.add(o), Key: abi.Handle(core.LKey())})
+	return withBody(abi.RegReply{Handle: c.add(o), Key: abi.Handle(core.LKey())})
 }
 
 func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpReregMR
 	r, err := abi.Get[abi.ReregMR](body)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	reg, err := lookup[*region](c, op, "MR", r.MR)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	pd, err := optional[*device.PD](c, op, "PD", r.PD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	mask, m := ib.ReregMask(min(r.Mask&^abi.KeepKeys, 0xFF)), &mapping{Memory: mr.Bytes(nil)}
 	if mask&ib.ReregTranslation != 0 {
 		if m, err = c.memory(op, &r.RegMR, fds); err != nil {
-			return done(err)
+			return noBody(err)
 		}
 	}
 	gone, err := reg.ReregMemory(mask, pd, m.Memory, r.IOVA, ib.Access(r.Access), r.Mask&abi.KeepKeys != 0)
 	if err != nil {
 		m.free()
-		return done(err)
+		return noBody(err)
 	}
 	if mask&ib.ReregTranslation != 0 {
 		m, reg.mapping = reg.mapping, m
 		reg.kind.Store(r.Kind)
 	}
 	if err := c.retire(op, gone, m.free); err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})
+	return withBody(abi.RegReply{Handle: r.MR, Key: abi.Handle(reg.LKey())})
 }

@@ -13,7 +13,7 @@ import (
 func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	const op = abi.OpCreateQP
 	if err := c.take(op, qps, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if r.PD == 0 && r.Type == uint32(ib.XRCTGT) {
 		return createTarget(c, r)
@@ -23,25 +23,25 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		err = fmt.Errorf("%v: share doorbells first: %w", op, ib.ErrState)
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	init, err := c.qpInit(r)
 	if err == nil {
 		err = c.takeQP(op, &init.Cap)
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	made, err := pd.CreateQP(init)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	q := made.(*device.QP)
 	b := c.doorbells[q.Shard()]
 	if len(b.free) == 0 {
 		full := driver.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
 			fmt.Sprintf("%d; another connection may have as many", perShard), ib.ErrLimit)
-		return done(errors.Join(q.Close(), full))
+		return noBody(errors.Join(q.Close(), full))
 	}
 	doorbell := b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
@@ -60,7 +60,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if o.rings != nil {
 		answer.Size = uint64(len(o.rings.buf))
 	}
-	return says(answer)
+	return withBody(answer)
 }
 
 // qpInit resolves the handles of a request.
@@ -95,32 +95,32 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpModifyQP, "QP", r.QP)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	a, mask := r.Attr(), ib.QPAttrMask(r.Mask)
 	if err := c.mayHave(&a, mask); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	gone, err := q.BeginModify(a, mask)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return done(c.retire(abi.OpModifyQP, c.ownTurn(q, gone), func() {}))
+	return noBody(c.retire(abi.OpModifyQP, c.ownTurn(q, gone), func() {}))
 }
 
 func queryQP(c *session, r *abi.Object) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpQueryQP, "QP", r.Handle)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	a, err := q.Query()
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.QPAttrOf(r.Handle, &a, 0))
+	return withBody(abi.QPAttrOf(r.Handle, &a, 0))
 }
 
 // String returns the kind's name for messages.

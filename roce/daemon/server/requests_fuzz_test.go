@@ -365,7 +365,7 @@ func requestSeeds(own ib.GID) [][]byte {
 			RegMR: abi.RegMR{PD: 1, Kind: abi.MemProcess, Addr: preyAddr + 8, Length: 4096}})),
 		request(abi.OpAllocMW, 0, abi.Put(nil, &abi.AllocMW{PD: 1, Type: 1})),
 		request(abi.OpCreateAH, 0, abi.Put(nil, &abi.CreateAH{PD: 1, AH: ah})),
-		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.CreateAH{PD: 12, AH: ah})),
+		request(abi.OpModifyAH, 0, abi.Put(nil, &abi.ModifyAH{Handle: 12, AH: ah})),
 		request(abi.OpResizeCQ, 1, abi.Put(nil, &abi.ResizeCQ{CQ: 4, Entries: 32})),
 		request(abi.OpModifySRQ, 1, abi.Put(nil, &abi.SRQAttr{SRQ: 6, Mask: 1, MaxWR: 16})),
 		request(abi.OpQuerySRQ, 0, abi.Put(nil, &abi.SRQAttr{SRQ: 6})), about(abi.OpQueryQP, 5),

@@ -72,7 +72,7 @@ func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 		err = c.take(op, xrcds, 1)
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	var d *domain
 	switch len(fds) {
@@ -87,7 +87,7 @@ func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 		err = driver.Refuse(op.String(), "descriptors", len(fds), "none, or the file of the domain", ib.ErrInvalid)
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	x := &xrcd{domain: d}
 	return c.holds(kindXRCD, x, x.close)
@@ -177,13 +177,13 @@ func createTarget(c *session, r *abi.CreateQP) (reply, error) {
 		err = c.takeQP(abi.OpCreateQP, &ib.QPCap{})
 	}
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	q, err := x.create(c)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.Ring{Handle: c.addTarget(x, q), Num: uint32(q.Num())})
+	return withBody(abi.Ring{Handle: c.addTarget(x, q), Num: uint32(q.Num())})
 }
 
 func (d *domain) create(c *session) (*device.QP, error) {
@@ -209,23 +209,23 @@ func (d *domain) create(c *session) (*device.QP, error) {
 func openQP(c *session, r *abi.OpenQP) (reply, error) {
 	const op = abi.OpOpenQP
 	if err := c.take(op, qps, 1); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	x, err := lookup[*xrcd](c, op, "XRCD", r.XRCD)
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	if r.Type != uint32(ib.XRCTGT) {
-		return done(driver.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
+		return noBody(driver.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
 	}
 	if err := c.takeQP(op, &ib.QPCap{}); err != nil {
-		return done(err)
+		return noBody(err)
 	}
 	q, err := x.open(c, ib.QPN(r.QPN))
 	if err != nil {
-		return done(err)
+		return noBody(err)
 	}
-	return says(abi.Object{Handle: c.addTarget(x, q)})
+	return withBody(abi.Object{Handle: c.addTarget(x, q)})
 }
 
 func (d *domain) open(c *session, num ib.QPN) (*device.QP, error) {

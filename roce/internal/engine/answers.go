@@ -117,7 +117,7 @@ func (s *Shard) takeAnswers() bool {
 			q.core.Placed(s.now, a.ID, a.Old, a.Err)
 		}
 		if i+1 == len(list) || list[i+1].User != q {
-			s.after(q)
+			s.applyEffects(q)
 		}
 	}
 	return len(list) > 0

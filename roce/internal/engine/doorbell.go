@@ -120,7 +120,7 @@ func (s *Shard) takeDoorbells() bool {
 			q.core.Rearm()
 		}
 		q.core.Doorbell(s.now)
-		s.after(q)
+		s.applyEffects(q)
 	}
 	return busy
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
-// after carries out the effects of a QP (qp.Effects) after an input or after its packets were copied. It
+// applyEffects carries out the effects of a QP (qp.Effects) after an input or after its packets were copied. It
 // returns how many requests the QP has taken out of its ring.
-func (s *Shard) after(q *QP) (taken int) {
+func (s *Shard) applyEffects(q *QP) (taken int) {
 	e := q.core.Effects()
 	if len(e.Placements) > 0 {
 		s.place(q, e.Placements)
@@ -26,9 +26,9 @@ func (s *Shard) after(q *QP) (taken int) {
 	for t := range e.Events.All() {
 		s.engine.owner.QPEvent(q, t)
 	}
-	s.show(q, e.State)
-	s.judge(q, &e)
-	s.admit(q.flow)
+	s.publishState(q, e.State)
+	s.observeOffload(q, &e)
+	s.wakeFlowWaiters(q.flow)
 	return e.Taken
 }
 
@@ -50,16 +50,16 @@ func (s *Shard) deliver() {
 	}
 }
 
-// show copies q's state to the posting side. A receive that was posted while the QP went to ERR
+// publishState copies q's state to the posting side. A receive that was posted while the QP went to ERR
 // may have missed the flush, so show rings the doorbell, which flushes it.
-func (s *Shard) show(q *QP, state ib.QPState) {
+func (s *Shard) publishState(q *QP, state ib.QPState) {
 	if q.front.SetState(state) != state && state == ib.StateErr {
 		s.ring(q)
 	}
 }
 
-// admit makes QPs ready that waited for room in the congestion window of a destination.
-func (s *Shard) admit(f *flow) {
+// wakeFlowWaiters makes QPs ready that waited for room in the congestion window of a destination.
+func (s *Shard) wakeFlowWaiters(f *flow) {
 	if f == nil {
 		return
 	}

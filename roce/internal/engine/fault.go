@@ -40,7 +40,7 @@ func (s *Shard) survive(v any) {
 	s.tx.giveUp()
 	if q != nil && q.core != nil {
 		q.core.Abandon()
-		s.after(q)
+		s.applyEffects(q)
 	}
 	s.deliver()
 }

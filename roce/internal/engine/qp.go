@@ -189,7 +189,7 @@ func (q *QP) Modify(attr *ib.QPAttr, mask ib.QPAttrMask, path *link.Run) (gone <
 		q.peerPort = 0
 		gone = q.forget()
 	}
-	s.after(q)
+	s.applyEffects(q)
 	s.wake()
 	return gone, true, nil
 }
@@ -206,7 +206,7 @@ func (q *QP) Query() (a ib.QPAttr, open bool) {
 
 // setPath sets the addressing of a QP, and finds the congestion account of its destination.
 func (s *Shard) setPath(q *QP, path *link.Run) {
-	s.ready.remove(q) // after puts it back, into the queue of its new peerShard
+	s.ready.remove(q) // applyEffects puts it back, into the queue of its new peerShard
 	q.peerShard = link.ShardOf(q.core.DestQPN(), peerShards)
 	q.path = *path
 	q.peerPort = 0
@@ -264,7 +264,7 @@ func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 		q.offload.Forget(&old.trial)
 		q.core.SetFlow(nil)
 		q.flow = nil
-		s.admit(old)
+		s.wakeFlowWaiters(old)
 		if old.qps--; old.qps == 0 {
 			delete(q.app.flows, old.dst)
 		}
@@ -289,8 +289,8 @@ func (s *Shard) watched(q *QP) bool {
 	return s.engine.caps.Segments && q.path.Src.Is4() && q.flow != nil && !s.alone(q.flow)
 }
 
-// judge updates the offload trial of q's destination from the progress of q's packets.
-func (s *Shard) judge(q *QP, e *qp.Effects) {
+// observeOffload updates the offload trial of q's destination from the progress of q's packets.
+func (s *Shard) observeOffload(q *QP, e *qp.Effects) {
 	if q.flow == nil || !s.engine.caps.Segments || s.alone(q.flow) {
 		return
 	}

@@ -188,7 +188,7 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 		r.s.current = q
 		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
 		r.s.stats.RcvdPkts += uint64(took)
-		r.s.after(q)
+		r.s.applyEffects(q)
 		if taken += took; took < n {
 			return taken, false
 		}
@@ -263,7 +263,7 @@ func (r *receiver) handOver() {
 	r.s.current = q
 	q.core.HandlePackets(r.s.now, r.packets[:r.n])
 	r.n, r.qp = 0, nil
-	r.s.after(q)
+	r.s.applyEffects(q)
 }
 
 // datagram hands a UD packet, which is frame i of run, to its QP or to all QPs of its
@@ -319,6 +319,6 @@ func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
 		st.RcvdPkts++
 		r.s.current = q
 		q.core.HandleDatagram(r.s.now, p, grh)
-		r.s.after(q)
+		r.s.applyEffects(q)
 	}
 }

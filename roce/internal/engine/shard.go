@@ -78,9 +78,15 @@ func (s *Shard) turn(now ib.Instant) bool {
 	}
 	s.advance(now)
 	busy := s.takeAnswers()
-	busy = s.rx.receive(s.inline.own && s.inline.holds()) || busy
-	busy = s.takeDoorbells() || busy
-	busy = s.runTimers() || busy
+	if s.rx.receive(s.inline.own && s.inline.holds()) {
+		busy = true
+	}
+	if s.takeDoorbells() {
+		busy = true
+	}
+	if s.runTimers() {
+		busy = true
+	}
 	return s.tx.drain() || busy
 }
 
@@ -109,7 +115,7 @@ func (s *Shard) runTimers() bool {
 			q.core.HandleTimeout(s.now)
 			busy = true
 		}
-		s.after(q)
+		s.applyEffects(q)
 	}
 	return busy
 }

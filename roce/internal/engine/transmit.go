@@ -78,7 +78,7 @@ func (t *transmitter) pull(q *QP) bool {
 		}
 	}
 	q.core.Sent(now)
-	taken := t.s.after(q)
+	taken := t.s.applyEffects(q)
 	t.bytes += taken * requestBytes
 	t.s.ready.charge(q, max(packets, taken, 1))
 	return n > 0

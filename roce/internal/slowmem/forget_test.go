@@ -95,8 +95,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestDrained: who waits for the placements that are queued waits for these, not for later ones, and not for ever
-// when they are forgotten or the worker is closed.
+// TestDrained: Drained waits for the placements that were queued before the call, and for no others. It ends when they
+// are forgotten, or the worker is closed.
 func TestDrained(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

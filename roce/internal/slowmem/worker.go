@@ -359,7 +359,7 @@ func (w *Worker[Q]) Drained() <-chan struct{} {
 	return NoTurn
 }
 
-// ended is Ended for who holds mu.
+// ended is Ended with mu held.
 func (w *Worker[Q]) ended() <-chan struct{} {
 	if !w.running {
 		return NoTurn

@@ -69,8 +69,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestNotice: who has bound the port is called goroce as long as it says so itself. A name that
-// another process has taken stands in nobody's way, and makes no owner.
+// TestNotice: the process that has bound the port is called goroce as long as it says so itself. A notice from a
+// process without the port is ignored.
 func TestNotice(t *testing.T) {
 	addr := netip.AddrFrom4([4]byte{127, 9, byte(os.Getpid() >> 8), byte(os.Getpid())})
 	notice := Announce(addr)

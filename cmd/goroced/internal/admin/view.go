@@ -76,8 +76,8 @@ func seenBy(who context.Context) func(uid uint32) bool {
 	return func(uid uint32) bool { return runner.MaySee(who, uid) }
 }
 
-// qpsFor hides of other users' queue pairs what packets for them must have: whoever knows
-// addresses, numbers and PSNs of a connection can speak as its peer.
+// qpsFor clears the addresses, QP numbers and PSNs of other users' queue pairs: with them one can forge packets of the
+// peer.
 func qpsFor(list []srv.QPInfo, sees func(uid uint32) bool) []srv.QPInfo {
 	for i := range list {
 		if q := &list[i]; !sees(q.UID) {
@@ -90,9 +90,8 @@ func qpsFor(list []srv.QPInfo, sees func(uid uint32) bool) []srv.QPInfo {
 	return list
 }
 
-// mrsFor hides of other users' memory regions what would let one reach the memory; a number
-// is part of the key. rdma_nl asks for CAP_NET_ADMIN to show keys (nldev.c
-// fill_res_mr_entry).
+// mrsFor clears the addresses and numbers of other users' memory regions: a number is part of the key. rdma_nl asks
+// for CAP_NET_ADMIN to show keys (nldev.c fill_res_mr_entry).
 func mrsFor(list []srv.MRInfo, sees func(uid uint32) bool) []srv.MRInfo {
 	for i := range list {
 		if m := &list[i]; !sees(m.UID) {

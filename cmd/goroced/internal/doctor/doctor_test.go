@@ -170,7 +170,7 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[1], 4791)
 	wantOK(t, examine(t, here, o), "port")
 }
 
-// TestMissing: who asks for what is not there is told what is.
+// TestMissing: an unknown name is answered with the known ones.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		o    Options

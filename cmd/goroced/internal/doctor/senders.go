@@ -18,9 +18,9 @@ const packagedRule = "/usr/share/doc/goroced/examples/goroce.nft"
 // stranger is a user whom rules do not name.
 const stranger = 1<<32 - 2
 
-// checkSenders looks whether any user of this machine may send RoCEv2. Nothing in a packet
-// tells who has sent it, so whoever may can speak as any peer, once they know or guess the
-// numbers of a connection. It is a problem where users share the daemon.
+// checkSenders looks whether any user of this machine may send RoCEv2. Nothing in a packet tells which user has sent
+// it, so any user who may send can forge a peer's packets, once they know or guess the numbers of a connection. It is
+// a problem where users share the daemon.
 func checkSenders(e *env) []Finding {
 	if e.netif == nil || len(e.usable) == 0 {
 		return nil

@@ -216,6 +216,11 @@ struct goroce_create_ah {
 	struct goroce_ah ah;
 };
 
+struct goroce_modify_ah {
+	uint32_t         handle;
+	struct goroce_ah ah;
+};
+
 struct goroce_create_srq {
 	uint32_t pd, xrcd, cq, type; /* ibv_srq_type */
 	uint32_t max_wr, max_sge, limit;

@@ -26,7 +26,7 @@ func TestTail(t *testing.T) {
 		{1028, 100, 4}, {1030, 100, 2}, {1031, 100, 1}, {1028, 3, 2}, {1030, 1, 1},
 	} {
 		if got := tail(c.end, c.n); got != c.want {
-			t.Errorf("%d bytes up to %d: the last %d by themselves, want %d", c.n, c.end, got, c.want)
+			t.Errorf("tail(%d, %d) = %d, want %d", c.end, c.n, got, c.want)
 		}
 	}
 }
