@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,12 +49,31 @@ type Device struct {
 // Dial connects to the daemon and opens a device. The error says so if there is no socket, or
 // this user may not connect to it.
 func Dial(ctx context.Context, o Options) (*Device, error) {
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unixpacket", o.Socket)
+	c, err := dialSocket(ctx, o.Socket)
 	if err != nil {
 		return nil, explain(o.Socket, err)
 	}
 	return New(ctx, c.(*net.UnixConn), o.Device)
+}
+
+// dialSocket connects to the daemon's socket. If more clients are waiting than its backlog has room for, the kernel
+// refuses a connect that does not wait, as all connects of Go programs, with EAGAIN: then it is tried again, as long
+// as the C library waits.
+func dialSocket(ctx context.Context, socket string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var dialer net.Dialer
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		c, err := dialer.DialContext(ctx, "unixpacket", socket)
+		if !errors.Is(err, unix.EAGAIN) {
+			return c, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: as many clients are waiting as it lets: %w", ctx.Err(), err)
+		}
+	}
 }
 
 // New opens a device of the daemon on a connection, which this process must have made: the daemon
