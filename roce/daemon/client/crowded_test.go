@@ -43,7 +43,8 @@ func TestCrowded(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := dialSocket(ctx, path); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	_, err := dialSocket(ctx, path)
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("connect to a full backlog failed with %v, want the context's error", err)
 	}
 

@@ -46,6 +46,9 @@ func (cc *compiler) build(ctx context.Context, work string) error {
 		if err := cc.run(ctx, filepath.Join(src, l.folder), append(args, "-ldl")...); err != nil {
 			return err
 		}
+		if err := os.Chmod(filepath.Join(lib, l.file), 0o755); err != nil { // the umask may let others write
+			return err
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -51,13 +53,19 @@ func findCompiler(ctx context.Context) (*compiler, error) {
 	return cc, nil
 }
 
-// ours reports whether a directory belongs to this user or root, and nobody else may write to it: programs load the
-// libraries in it.
+// ours reports whether libraries, their directory and the one above belong to this user or root, and nobody else may
+// write to them: programs load them.
 func ours(dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return false
+	paths := []string{filepath.Dir(dir), dir}
+	for _, l := range libraries {
+		paths = append(paths, filepath.Join(dir, l.file))
 	}
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	return (owner == 0 || int(owner) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
+	return !slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		if err != nil {
+			return true
+		}
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		return owner != 0 && int(owner) != os.Geteuid() || info.Mode().Perm()&0o022 != 0
+	})
 }

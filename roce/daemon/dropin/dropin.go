@@ -160,8 +160,8 @@ func Build(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("build libraries: %w", err)
 	}
 	if !ours(final) {
-		return "", fmt.Errorf("build libraries: %s is another user's, or others may write to it: %w", final,
-			fs.ErrPermission)
+		return "", fmt.Errorf("build libraries: %s, the directory above or a library is another user's, or others may "+
+			"write to it: %w", final, fs.ErrPermission)
 	}
 	return final, nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -88,6 +89,22 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestBuildUmask: under a umask that denies nothing, nobody else may write to the libraries.
+func TestBuildUmask(t *testing.T) {
+	fakeCompiler(t, false)
+	dir := filepath.Join(t.TempDir(), "cache")
+	defer syscall.Umask(syscall.Umask(0))
+	built, err := Build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, built, filepath.Join(built, Verbs), filepath.Join(built, Sys)} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: got mode %v, %v, want 0755", path, info.Mode().Perm(), err)
+		}
+	}
+}
+
 // TestBuildFails: the compiler's words are in the error, and nothing is left.
 func TestBuildFails(t *testing.T) {
 	fakeCompiler(t, true)
@@ -136,11 +153,16 @@ func TestFind(t *testing.T) {
 	if dir, err := Libraries(t.Context()); dir != built || err != nil {
 		t.Errorf("without a compiler: %s, %v, want %s", dir, err, built)
 	}
-	if err := os.Chmod(built, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if dir, err := Find(t.Context()); !errors.Is(err, ErrNotFound) {
-		t.Errorf("where anybody may write: %s, %v", dir, err)
+	for _, path := range []string{built, filepath.Dir(built), filepath.Join(built, Verbs), filepath.Join(built, Sys)} {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if dir, err := Find(t.Context()); !errors.Is(err, ErrNotFound) {
+			t.Errorf("anybody may write to %s: got %s, %v, want %v", path, dir, err, ErrNotFound)
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	t.Setenv(Variable, built) // the mode of a directory that the user names is not checked
