@@ -24,10 +24,9 @@ import (
 // dropinEnd is an end at which programs in C run over the daemon, by the libraries of package dropin.
 type dropinEnd struct {
 	*Job
-	tool   tool
-	p      *peer
-	env    []string
-	memory *os.File // what the program maps to register it; nil: memory of its own
+	tool tool
+	p    *peer
+	env  []string
 }
 
 // cost is what runs of a program have taken.
@@ -53,11 +52,6 @@ func openDropin(j *Job, p *peer) (_ *dropinEnd, err error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	if j.Memory == memfd {
-		if e.memory, err = newMemfd(memfdSize); err != nil {
-			return nil, err
-		}
 	}
 	if j.daemon, err = startDaemon(j); err != nil {
 		e.close()
@@ -89,9 +83,6 @@ func (e *dropinEnd) close() {
 	if e.daemon != nil {
 		e.daemon.stop()
 	}
-	if e.memory != nil {
-		_ = e.memory.Close()
-	}
 }
 
 // memfdSize has room for what ib_write_bw registers with messages of 64 KiB.
@@ -118,8 +109,8 @@ func newMemfd(size int64) (*os.File, error) {
 const givesWay = "sched_yield,nanosleep,clock_nanosleep"
 
 // command returns the program's command, as strace's if system calls are counted, but for those of givesWay. Without
-// seccomp, strace would stop the program for these, too.
-func (e *dropinEnd) command(port, messages int) *exec.Cmd {
+// seccomp, strace would stop the program for these, too. The program maps memory to register it, if it is not nil.
+func (e *dropinEnd) command(port, messages int, memory *os.File) *exec.Cmd {
 	args := append([]string{e.Tool, "-F", "-x", "0", "-p", strconv.Itoa(port), "-s", strconv.Itoa(e.Size)},
 		e.tool.options...)
 	if messages > 0 {
@@ -127,7 +118,7 @@ func (e *dropinEnd) command(port, messages int) *exec.Cmd {
 	} else { // whole seconds, with no time at either end that does not count
 		args = append(args, "-D", strconv.Itoa(int(math.Ceil(e.Duration.Seconds()))), "-f", "0")
 	}
-	if e.memory != nil {
+	if memory != nil {
 		args = append(args, "--mmap", "/proc/self/fd/3")
 	}
 	if !e.Far {
@@ -139,8 +130,8 @@ func (e *dropinEnd) command(port, messages int) *exec.Cmd {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = e.env
-	if e.memory != nil {
-		cmd.ExtraFiles = []*os.File{e.memory}
+	if memory != nil {
+		cmd.ExtraFiles = []*os.File{memory}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -160,8 +151,15 @@ func (e *dropinEnd) run(messages int) (string, cost, error) {
 	if err != nil {
 		return "", cost{}, err
 	}
+	var memory *os.File // of this run alone: the daemon seals it, so that no other program can map it
+	if e.Memory == memfd {
+		if memory, err = newMemfd(memfdSize); err != nil {
+			return "", cost{}, err
+		}
+		defer memory.Close()
+	}
 	var out, errs strings.Builder
-	cmd := e.command(port, messages)
+	cmd := e.command(port, messages, memory)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	before := e.daemon.cpu()
 	if err = cmd.Start(); err != nil {
