@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/goroce/goroce/ib/internal/seal"
@@ -179,10 +180,7 @@ type CMEvent struct {
 	ID       CMID
 	Listener CMID // CMConnectRequest: the listener; ID is new, on the listener's channel, and the reader must close it
 
-	// Status is the cause, as in rdma_cm. CMRejected: the reason of the peer's REJ (IBTA 12.6.7.2). CMUnreachable: the
-	// status of a SIDR_REP that refuses, 1 to 5 (IBTA 12.11.2.2), or -110 (ETIMEDOUT), or what the network says of the
-	// peer: -111 (ECONNREFUSED: its UDP port 4791 is closed), -113 (EHOSTUNREACH), -101 (ENETUNREACH). Other errors:
-	// -errno of Linux.
+	// Status is the cause, as in rdma_cm: see RejectReason, SIDRStatus and Errno.
 	Status int
 	// Param is the peer's, in CMConnectRequest, CMConnectResponse and CMEstablished. Its PrivateData is also set in
 	// CMRejected, CMUnreachable and CMDisconnected.
@@ -192,6 +190,27 @@ type CMEvent struct {
 	Info  []byte     // CMRejected: additional reject information
 	Tries int        // CMUnreachable: how often the message was sent, if known
 }
+
+// RejectReason returns the reason of the peer's REJ (IBTA 12.6.7.2) that CMRejected reports; 0 for other events.
+func (e *CMEvent) RejectReason() RejectReason {
+	if e.Type != CMRejected {
+		return 0
+	}
+	return RejectReason(e.Status)
+}
+
+// SIDRStatus returns the status of the SIDR_REP that refuses, 1 to 5 (IBTA 12.11.2.2), if CMUnreachable reports one; 0
+// for other events.
+func (e *CMEvent) SIDRStatus() SIDRStatus {
+	if e.Type != CMUnreachable || e.Status < 0 {
+		return 0
+	}
+	return SIDRStatus(e.Status)
+}
+
+// Errno returns the Linux error number of an event that reports one, 0 for others. CMUnreachable has ETIMEDOUT, or what
+// the network says of the peer: ECONNREFUSED (its UDP port 4791 is closed), EHOSTUNREACH, ENETUNREACH.
+func (e *CMEvent) Errno() syscall.Errno { return syscall.Errno(max(-e.Status, 0)) }
 
 // CMEventType says what happened. Values are those of rdma_cm_event_type.
 type CMEventType uint8

@@ -2,6 +2,7 @@ package ib
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -29,6 +30,28 @@ func TestCMText(t *testing.T) {
 	for r := RejectNoQP; r <= RejectInvalidAltFlowLabel; r++ {
 		if strings.Contains(r.String(), "(") {
 			t.Errorf("reason %d has no name", r)
+		}
+	}
+}
+
+// TestCMEventStatus: what Status means depends on the type of the event.
+func TestCMEventStatus(t *testing.T) {
+	for _, c := range []struct {
+		e      CMEvent
+		reason RejectReason
+		sidr   SIDRStatus
+		errno  syscall.Errno
+	}{
+		{CMEvent{Type: CMRejected, Status: 28}, RejectConsumer, 0, 0},
+		{CMEvent{Type: CMUnreachable, Status: 2}, 0, SIDRReject, 0},
+		{CMEvent{Type: CMUnreachable, Status: -110}, 0, 0, syscall.ETIMEDOUT},
+		{CMEvent{Type: CMRouteError, Status: -113}, 0, 0, syscall.EHOSTUNREACH},
+		{CMEvent{Type: CMEstablished}, 0, 0, 0},
+	} {
+		if reason, sidr, errno := c.e.RejectReason(), c.e.SIDRStatus(), c.e.Errno(); reason != c.reason ||
+			sidr != c.sidr || errno != c.errno {
+			t.Errorf("%v, status %d: got %v, %v, %v, want %v, %v, %v", c.e.Type, c.e.Status, reason, sidr, errno,
+				c.reason, c.sidr, c.errno)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (c *Conn) event(ev *ib.CMEvent) {
 			c.smaller <- mtu // there is room: each REQ has one REJ
 			return
 		}
-		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: ib.RejectReason(ev.Status), Info: ev.Info,
+		c.end(&RejectError{Op: c.op, Addr: c.remote.String(), Reason: ev.RejectReason(), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ib.CMUnreachable:
 		if e := unreachable(c.op, c.remote, ev); e != nil {

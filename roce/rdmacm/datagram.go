@@ -73,8 +73,8 @@ func (q *resolution) event(ev *ib.CMEvent) {
 	case ev.Type == ib.CMEstablished:
 		q.service = Service{AH: ev.AH, QPN: ev.Param.QPN, QKey: ev.Param.QKey, PrivateData: ev.Param.PrivateData}
 		q.end(nil)
-	case ev.Type == ib.CMUnreachable && ev.Status > 0:
-		q.end(&RejectError{Op: "resolve", Addr: q.remote.String(), Status: ib.SIDRStatus(ev.Status), Info: ev.Info,
+	case ev.SIDRStatus() != 0:
+		q.end(&RejectError{Op: "resolve", Addr: q.remote.String(), Status: ev.SIDRStatus(), Info: ev.Info,
 			PrivateData: ev.Param.PrivateData})
 	case ev.Type == ib.CMUnreachable:
 		if e := unreachable("resolve", q.remote, ev); e != nil {

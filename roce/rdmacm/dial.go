@@ -104,7 +104,7 @@ func (e *narrowError) Error() string { return fmt.Sprintf("the peer takes path M
 // narrower returns the path MTU to ask for after a REJ, 0 if there is none. A REJ for an invalid path MTU may have the
 // code of the largest that is allowed (IBTA 12.6.7.2).
 func narrower(asked ib.MTU, ev *ib.CMEvent) ib.MTU {
-	if ib.RejectReason(ev.Status) != ib.RejectInvalidMTU {
+	if ev.RejectReason() != ib.RejectInvalidMTU {
 		return 0
 	}
 	if len(ev.Info) > 0 {

@@ -130,12 +130,10 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // unreachable returns the error for a CMUnreachable event in which the network has spoken; nil for others.
 func unreachable(op string, addr netip.AddrPort, ev *ib.CMEvent) error {
-	switch errno := syscall.Errno(-ev.Status); {
-	case ev.Status >= 0, errno == syscall.ETIMEDOUT:
-		return nil
-	default:
+	if errno := ev.Errno(); errno != 0 && errno != syscall.ETIMEDOUT {
 		return &UnreachableError{op, addr, errno}
 	}
+	return nil
 }
 
 // opError adds the operation and the address to err, unless err names them itself.

@@ -183,8 +183,8 @@ func (s *resolver) do(ctx context.Context, want ib.CMEventType, step func() erro
 	}
 	select {
 	case ev := <-s.next:
-		if ev.Type == ib.CMRouteError && ev.Status < 0 {
-			return ev, syscall.Errno(-ev.Status)
+		if ev.Type == ib.CMRouteError && ev.Errno() != 0 {
+			return ev, ev.Errno()
 		}
 		if ev.Type != want {
 			return ev, fmt.Errorf("%v, status %d: %w", ev.Type, ev.Status, ib.ErrNoAddr)
