@@ -28,6 +28,8 @@ type liar struct {
 	rand   *rand.Rand
 	rarely int    // one reply of so many is changed, besides the one in 12 that always is
 	memory []byte // that came with the request: the program shares it with the daemon
+	first  []byte // with twice, the handle of the first CQ
+	twice  bool   // change nothing, but give all CQs the handle of the first
 }
 
 // serve takes the connections of programs until the listener is closed.
@@ -121,6 +123,10 @@ var extremes = []byte{0, 1, 0x7F, 0x80, 0xFF}
 
 // tell changes some replies.
 func (l *liar) tell(h abi.Header, body []byte, fds []int) (abi.Header, []byte, []int) {
+	if l.twice {
+		l.repeat(h, body)
+		return h, body, fds
+	}
 	switch n := l.rand.IntN(12); {
 	case l.memory != nil && n < 4:
 		l.scribble()
@@ -130,6 +136,17 @@ func (l *liar) tell(h abi.Header, body []byte, fds []int) (abi.Header, []byte, [
 		return l.lie(h, body, fds)
 	}
 	return h, body, fds
+}
+
+// repeat gives a CQ the handle of the first one.
+func (l *liar) repeat(h abi.Header, body []byte) {
+	switch {
+	case h.Op != abi.OpCreateCQ:
+	case l.first == nil:
+		l.first = slices.Clone(body[:4])
+	default:
+		copy(body, l.first)
+	}
 }
 
 // lie changes a reply so that the library may notice.
@@ -194,7 +211,8 @@ func TestVerbsHostile(t *testing.T) {
 	}
 	told := 0
 	for _, seed := range seeds {
-		out, err := walkWithLiar(t, h, env, program, seed)
+		l := &liar{daemon: h.socket, rand: rand.New(rand.NewPCG(seed, 1)), rarely: 10 + int(seed%50)}
+		out, err := withLiar(t, h, l, env, program)
 		if strings.Contains(out, "Sanitizer") || err != nil {
 			t.Errorf("%v\n%s\ngo test ./tests/dropin -run TestVerbsHostile -verbs.seed=%d", err, out, seed)
 		}
@@ -205,8 +223,23 @@ func TestVerbsHostile(t *testing.T) {
 	}
 }
 
-// walkWithLiar runs the program's walk with a liar between it and the daemon.
-func walkWithLiar(t *testing.T, h *host, env []string, program string, seed uint64) (string, error) {
+// TestHandleTwice: a daemon that gives a handle twice loses the program, and the object that had it first is not freed
+// with the second one.
+func TestHandleTwice(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_twice.c")
+	h := newHost(t, nil)
+	env := []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCE_QUIET=1"}
+	if require.Full() {
+		env = append(sanitized(t, "address"), "GOROCE_QUIET=1")
+	}
+	out, err := withLiar(t, h, &liar{daemon: h.socket, twice: true}, env, program)
+	if err != nil || !strings.Contains(out, "twice") {
+		t.Errorf("got %v, want success and a line that says so:\n%s", err, out)
+	}
+}
+
+// withLiar runs a program with a liar between it and the daemon.
+func withLiar(t *testing.T, h *host, l *liar, env []string, program string) (string, error) {
 	t.Helper()
 	socket := filepath.Join(userDir(t), "liar")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
@@ -216,7 +249,6 @@ func walkWithLiar(t *testing.T, h *host, env []string, program string, seed uint
 	if err := os.Chmod(socket, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	l := &liar{daemon: h.socket, rand: rand.New(rand.NewPCG(seed, 1)), rarely: 10 + int(seed%50)}
 	var serving sync.WaitGroup
 	serving.Go(func() { l.serve(listener) })
 	defer serving.Wait()

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -569,6 +570,22 @@ static int spoil(uint32_t op, const int fds[CHANNELS], char *body)
 	return draw(20) ? s->whole : (int)draw((uint32_t)s->whole);
 }
 
+/* alike writes to a socket whose name has the length and the beginning of a channel's. */
+static void alike(void)
+{
+	static const char text[] = "goroce-cm/0123456789abcdef/0123456g/0123456789abcdef";
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	socklen_t len = offsetof(struct sockaddr_un, sun_path) + 1 + sizeof(text) - 1;
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	char got[sizeof(text)];
+
+	channel();
+	memcpy(at.sun_path + 1, text, sizeof(text) - 1);
+	MUST(fd >= 0 && bind(fd, (struct sockaddr *)&at, len) == 0 && connect(fd, (struct sockaddr *)&at, len) == 0);
+	MUST(write(fd, text, sizeof(text)) == sizeof(text));
+	MUST(read(fd, got, sizeof(got)) == sizeof(got) && memcmp(got, text, sizeof(got)) == 0);
+}
+
 /* fuzz - writes commands at random. None may break the connection to the daemon, or wait. */
 static void fuzz(unsigned count)
 {
@@ -603,7 +620,7 @@ static const struct {
 } parts[] = {
 	{ "lengths", lengths }, { "half_mapped", half_mapped }, { "unknown", unknown }, { "scope", scope },
 	{ "membership", membership }, { "families", families }, { "unwritable", unwritable },
-	{ "no_memory", no_memory }, { "many", many }, { "forked", forked }, { "passed", passed },
+	{ "no_memory", no_memory }, { "many", many }, { "forked", forked }, { "passed", passed }, { "alike", alike },
 };
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
 /* Descriptors of event channels: open, and what tells them from others. */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,9 +24,9 @@ bool cm_used(void)
 
 /* The abstract name of a channel's socket: connection, handle, and what nobody can guess and take before. */
 static const char name_form[] = "goroce-cm/%016" PRIx64 "/%08" PRIx32 "/%016" PRIx64;
-static const char name_begin[] = "goroce-cm/";
+static const char name_pattern[] = "goroce-cm/hhhhhhhhhhhhhhhh/hhhhhhhh/hhhhhhhhhhhhhhhh"; /* h: a hexadecimal digit */
 
-enum { NAME_LEN = sizeof(name_begin) - 1 + 16 + 1 + 8 + 1 + 16 };
+enum { NAME_LEN = sizeof(name_pattern) - 1 };
 
 /* name_of reads the name of a socket into text; false if it is not that of a channel. */
 static bool name_of(int fd, char text[NAME_LEN + 1])
@@ -37,8 +38,14 @@ static bool name_of(int fd, char text[NAME_LEN + 1])
 
 	errno = saved;
 	if (!ok || at.sun_family != AF_UNIX || len != offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN ||
-	    at.sun_path[0] != '\0' || memcmp(at.sun_path + 1, name_begin, sizeof(name_begin) - 1) != 0)
+	    at.sun_path[0] != '\0')
 		return false;
+	for (int i = 0; i < NAME_LEN; i++) {
+		unsigned char c = at.sun_path[1 + i];
+
+		if (name_pattern[i] == 'h' ? !isxdigit(c) : c != name_pattern[i])
+			return false;
+	}
 	memcpy(text, at.sun_path + 1, NAME_LEN);
 	text[NAME_LEN] = '\0';
 	return true;

@@ -18,7 +18,7 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_
 	q->v.cqe = (int)entries;
 	err = ring_take(&q->ring, &q->pages, &made, r.size, RING_CQ);
 	if (!err)
-		err = table_add(&context_of(v)->objects, r.handle, KIND_CQ, q, &q->async_taken);
+		err = table_add(v, r.handle, KIND_CQ, q, &q->async_taken);
 	if (err)
 		close_handle(v, r.handle, NULL);
 	return err;

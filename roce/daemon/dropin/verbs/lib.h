@@ -38,7 +38,7 @@ struct table {
 	struct entry *slots[256];
 };
 
-int table_add(struct table *t, uint32_t handle, enum kind kind, void *object, uint32_t *taken);
+int table_add(struct ibv_context *v, uint32_t handle, enum kind kind, void *object, uint32_t *taken);
 void table_remove(struct table *t, uint32_t handle);
 bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg);
 void table_clear(struct table *t);

@@ -86,7 +86,7 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 	q->v.qp_num = reply.num;
 	err = attach(q, &reply);
 	if (!err)
-		err = table_add(&context_of(q->v.context)->objects, reply.handle, KIND_QP, q, &q->async_taken);
+		err = table_add(q->v.context, reply.handle, KIND_QP, q, &q->async_taken);
 	if (err)
 		close_handle(q->v.context, reply.handle, NULL);
 	q->sq.limit = r.max_send_wr < q->sq.entries ? r.max_send_wr : q->sq.entries;
@@ -247,7 +247,7 @@ struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 	if (!err) {
 		q->v.handle = r.handle;
 		q->v.qp_num = attr->qp_num;
-		err = table_add(&context_of(v)->objects, r.handle, KIND_QP, q, &q->async_taken);
+		err = table_add(v, r.handle, KIND_QP, q, &q->async_taken);
 		if (err)
 			close_handle(v, r.handle, NULL);
 	}

@@ -49,7 +49,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 	q->num = reply.num;
 	err = take_ring(q, &reply, a->attr.max_wr, &made);
 	if (!err)
-		err = table_add(&context_of(v)->objects, reply.handle, KIND_SRQ, q, &q->async_taken);
+		err = table_add(v, reply.handle, KIND_SRQ, q, &q->async_taken);
 	if (err)
 		close_handle(v, reply.handle, NULL);
 	return err;

@@ -8,17 +8,31 @@ static struct entry **bucket(struct table *t, uint32_t handle)
 	return &t->slots[handle % (sizeof(t->slots) / sizeof(*t->slots))];
 }
 
-int table_add(struct table *t, uint32_t handle, enum kind kind, void *object, uint32_t *taken)
+/*
+ * table_add makes events find an object. The connection ends if the daemon has given the handle to another object: its
+ * end would take the entry of the other away, and an event would find freed memory.
+ */
+int table_add(struct ibv_context *v, uint32_t handle, enum kind kind, void *object, uint32_t *taken)
 {
+	struct table *t = &context_of(v)->objects;
 	struct entry *e = malloc(sizeof(*e)), **b = bucket(t, handle);
+	bool twice;
 
 	if (!e)
 		return ENOMEM;
 	pthread_mutex_lock(&t->lock);
-	*e = (struct entry){*b, handle, kind, taken, object};
-	*b = e;
+	twice = table_find(t, handle);
+	if (!twice) {
+		*e = (struct entry){*b, handle, kind, taken, object};
+		*b = e;
+	}
 	pthread_mutex_unlock(&t->lock);
-	return 0;
+	if (!twice)
+		return 0;
+	free(e);
+	debug("the daemon has given handle %u twice", handle);
+	control_break(&context_of(v)->control);
+	return EIO;
 }
 
 void table_remove(struct table *t, uint32_t handle)
