@@ -165,6 +165,14 @@ static void wait_for_acks(struct cq *q)
 	pthread_mutex_unlock(&q->v.mutex);
 }
 
+/* leave gives up the reference to the channel, which may be gone afterwards. */
+static void leave(struct ibv_context *v, struct ibv_comp_channel *channel)
+{
+	pthread_mutex_lock(&v->mutex);
+	channel->refcnt--;
+	pthread_mutex_unlock(&v->mutex);
+}
+
 EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 {
 	struct context *c = context_of(v->context);
@@ -176,8 +184,6 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
 	err = close_handle(v->context, v->handle, &r);
-	if (!err && v->channel)
-		v->channel->refcnt--;
 	pthread_mutex_unlock(&v->context->mutex);
 	if (err)
 		return err;
@@ -186,6 +192,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 	if (v->channel)
 		channel_cq_closed(container_of(v->channel, struct channel, v), r.completions, q->comp_taken);
 	wait_for_acks(q);
+	if (v->channel)
+		leave(v->context, v->channel);
 	release(q);
 	return 0;
 }
