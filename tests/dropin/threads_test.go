@@ -4,6 +4,7 @@ package dropin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,5 +49,28 @@ func TestVerbsThreadsSanitized(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestVerbsEnds: a thread that waits for events of what is closed is told so, has no event, and touches no freed
+// memory.
+func TestVerbsEnds(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_ends.c")
+	h := newHost(t, nil)
+	env := []string{"LD_LIBRARY_PATH=" + h.libs}
+	if require.Full() {
+		env = sanitized(t, "address")
+	}
+	for _, name := range []string{"async", "completion", "reference", "handler"} {
+		t.Run(name, func(t *testing.T) {
+			env := env
+			if name == "handler" { // what it destroys cannot be freed
+				env = append(slices.Clone(env), "ASAN_OPTIONS=detect_leaks=0")
+			}
+			out := h.with(t, env, program, name, fmt.Sprint(require.Rounds(30, 300))).ok(t)
+			if strings.Contains(out, "Sanitizer") {
+				t.Error(out)
+			}
+		})
 	}
 }

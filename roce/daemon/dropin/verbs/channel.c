@@ -60,13 +60,18 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	if (gone(v->context) == ENODEV) /* in a forked child the mutex may stay locked */
 		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
-	err = v->refcnt ? EBUSY : close_handle(v->context, h->handle, NULL);
+	err = v->refcnt ? EBUSY : 0;
+	if (!err) {
+		mailbox_end(&h->box); /* before the daemon closes its end, which would look like the daemon's own */
+		err = close_handle(v->context, h->handle, NULL);
+	}
 	pthread_mutex_unlock(&v->context->mutex);
 	if (err)
 		return err;
 	delist(h);
 	mailbox_close(&h->box);
-	free(h);
+	if (!h->box.stays)
+		free(h);
 	return 0;
 }
 
@@ -97,8 +102,13 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void
 {
 	struct channel *h = container_of(v, struct channel, v);
 	struct taking t = {.context = context_of(v->context)};
-	int err = gone(v->context) == ENODEV ? ENODEV : mailbox_take(&h->box, COMPLETION_WORDS, live_completion, &t);
+	int err = gone(v->context) == ENODEV ? ENODEV : mailbox_enter(&h->box);
 
+	if (!err) {
+		pthread_cleanup_push(mailbox_leave, &h->box);
+		err = mailbox_take(&h->box, COMPLETION_WORDS, live_completion, &t);
+		pthread_cleanup_pop(true);
+	}
 	if (err) {
 		errno = err;
 		return -1;

@@ -171,13 +171,14 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 }
 
 /* ibv_close_device ends the connection, so the daemon closes all that the program has left open. Such objects stay
- * in this process's memory, as threads may still look at them. */
+ * in this process's memory, as threads may still look at them. Threads that wait for events leave first, with EBADF. */
 EXPORT int ibv_close_device(struct ibv_context *v)
 {
 	struct context *c = context_of(v);
 
 	delist(c);
 	if (gone(v) != ENODEV) { /* a forked child has neither the descriptors nor the thread */
+		mailbox_end(&c->events);
 		control_end(&c->control, EIO);
 		shutdown(c->control.fd, SHUT_RDWR);
 		pthread_join(c->watcher, NULL);
@@ -190,6 +191,7 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 	shares_clear(&c->shares);
 	pthread_mutex_destroy(&v->mutex);
 	device_release(c->device);
-	free(c);
+	if (!c->events.stays)
+		free(c);
 	return 0;
 }

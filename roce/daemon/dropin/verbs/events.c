@@ -100,10 +100,15 @@ EXPORT int ibv_get_async_event(struct ibv_context *v, struct ibv_async_event *ev
 {
 	struct context *c = context_of(v);
 	struct taking t = {c, event};
-	int err = gone(v) == ENODEV ? ENODEV : mailbox_take(&c->events, EVENT_WORDS, live_event, &t);
+	int err = gone(v) == ENODEV ? ENODEV : mailbox_enter(&c->events);
 
-	if (err == EIO || err == ECONNRESET)
-		err = tell_fatal(c, event);
+	if (!err) {
+		pthread_cleanup_push(mailbox_leave, &c->events);
+		err = mailbox_take(&c->events, EVENT_WORDS, live_event, &t);
+		if (err == EIO || err == ECONNRESET)
+			err = tell_fatal(c, event);
+		pthread_cleanup_pop(true);
+	}
 	if (!err)
 		return 0;
 	errno = err;

@@ -48,12 +48,19 @@ struct entry *table_find(struct table *t, uint32_t handle); /* with the lock hel
 struct mailbox {
 	int fd;
 	pthread_mutex_t lock;
-	uint32_t stale; /* events in the socket of objects that are closed */
+	uint32_t stale;      /* events in the socket of objects that are closed */
+	uint32_t users;      /* threads between mailbox_enter and mailbox_leave */
+	bool ending;         /* mailbox_end was called */
+	bool stays;          /* a user cannot leave: what the mailbox belongs to must not be freed */
+	pthread_cond_t left; /* the last user has left */
 };
 
 /* mailbox_live reports whether the object of an event is open. If so, and with take, it hands the event to arg. */
 typedef bool mailbox_live(void *arg, const uint32_t *message, bool take);
 int mailbox_open(struct mailbox *m, int fd);
+int mailbox_enter(struct mailbox *m);
+void mailbox_leave(void *m);
+void mailbox_end(struct mailbox *m);
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg);
 void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_live *live, void *arg);
 void mailbox_close(struct mailbox *m);

@@ -9,6 +9,8 @@
 
 enum { MAX_WORDS = 2 };
 
+static __thread unsigned entered; /* mailboxes of which this thread is a user */
+
 /* mailbox_open takes the socket, which the daemon sends non-blocking. */
 int mailbox_open(struct mailbox *m, int fd)
 {
@@ -18,13 +20,57 @@ int mailbox_open(struct mailbox *m, int fd)
 		return errno;
 	*m = (struct mailbox){.fd = fd};
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->left, NULL);
 	return 0;
+}
+
+/* mailbox_enter is called before a thread takes events. From then on until mailbox_leave neither the mailbox nor what it
+ * belongs to is freed. EBADF if that is being closed. */
+int mailbox_enter(struct mailbox *m)
+{
+	int err;
+
+	pthread_mutex_lock(&m->lock);
+	err = m->ending ? EBADF : 0;
+	m->users += !err;
+	pthread_mutex_unlock(&m->lock);
+	entered += !err;
+	return err;
+}
+
+/* mailbox_leave is a cleanup handler, too: a thread may be cancelled while it waits. */
+void mailbox_leave(void *mailbox)
+{
+	struct mailbox *m = mailbox;
+
+	entered--;
+	pthread_mutex_lock(&m->lock);
+	if (!--m->users)
+		pthread_cond_broadcast(&m->left);
+	pthread_mutex_unlock(&m->lock);
+}
+
+/*
+ * mailbox_end makes all threads that wait for events leave, with EBADF. A signal handler that has interrupted such a
+ * thread does not wait: the thread leaves after it.
+ */
+void mailbox_end(struct mailbox *m)
+{
+	pthread_mutex_lock(&m->lock);
+	m->ending = true;
+	shutdown(m->fd, SHUT_RDWR); /* wakes them */
+	while (m->users && !entered)
+		pthread_cond_wait(&m->left, &m->lock);
+	m->stays = m->users;
+	pthread_mutex_unlock(&m->lock);
 }
 
 void mailbox_close(struct mailbox *m)
 {
 	fds_close(m->fd);
-	m->fd = -1;
+	if (m->stays)
+		return;
+	pthread_cond_destroy(&m->left);
 	pthread_mutex_destroy(&m->lock);
 }
 
@@ -74,7 +120,7 @@ static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, voi
 /*
  * mailbox_take takes the next event. It waits for one, unless the socket has O_NONBLOCK (EAGAIN), until a signal whose
  * handler has no SA_RESTART comes (EINTR). Events are taken under the lock, with cancellation disabled; the wait is
- * without the lock.
+ * without the lock. The caller has entered. EBADF says that it must leave.
  */
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
@@ -84,7 +130,7 @@ int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 	for (;;) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		pthread_mutex_lock(&m->lock);
-		err = take_waiting(m, words, live, arg);
+		err = m->ending ? EBADF : take_waiting(m, words, live, arg);
 		pthread_mutex_unlock(&m->lock);
 		pthread_setcancelstate(cancel, NULL);
 		if (err != EAGAIN)
