@@ -20,9 +20,10 @@ func env(vars map[string]string) func(string) string {
 	return func(name string) string { return vars[name] }
 }
 
-// TestCandidates: what is named stands alone; otherwise the user's own daemon comes
-// before root's.
+// TestCandidates: what is named stands alone; otherwise the user's own daemons come before root's.
 func TestCandidates(t *testing.T) {
+	defer func(tmp string) { Tmp = tmp }(Tmp)
+	Tmp = t.TempDir() // the user may have had a daemon in /tmp
 	for _, c := range []struct {
 		kind Kind
 		flag string
@@ -42,6 +43,16 @@ func TestCandidates(t *testing.T) {
 		if diff := cmp.Diff(c.want, Candidates(c.kind, c.flag, env(c.env))); diff != "" {
 			t.Errorf("%v, flag %q, %v: %s", c.kind, c.flag, c.env, diff)
 		}
+	}
+
+	private := Private(os.Geteuid())
+	if err := Take(private); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"/x/goroce/goroced.sock", filepath.Join(private, "goroced.sock"), "/run/goroce/goroced.sock"}
+	got := Candidates(Client, "", env(map[string]string{"XDG_RUNTIME_DIR": "/x"}))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with a directory of the user's in Tmp: %s", diff)
 	}
 }
 
