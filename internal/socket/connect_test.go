@@ -1,4 +1,6 @@
-package client
+//go:build linux
+
+package socket
 
 import (
 	"context"
@@ -11,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCrowded: while the daemon's backlog is full a client waits, as long as its context allows, and gets in once the
-// daemon has accepted others.
-func TestCrowded(t *testing.T) {
+// TestConnectCrowded: while the daemon's backlog is full a client waits, as long as its context allows, and gets in
+// once the daemon has accepted others.
+func TestConnectCrowded(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -43,14 +45,14 @@ func TestCrowded(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := dialSocket(ctx, path)
+	_, err := Connect(ctx, Client, path)
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("connect to a full backlog failed with %v, want the context's error", err)
 	}
 
 	connected := make(chan error, 1)
 	go func() {
-		c, err := dialSocket(t.Context(), path)
+		c, err := Connect(t.Context(), Client, path)
 		if err == nil {
 			err = c.Close()
 		}

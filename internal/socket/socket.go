@@ -2,6 +2,7 @@
 package socket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,13 +87,9 @@ func Dial(k Kind, flag string) (*net.UnixConn, error) {
 
 // DialAny connects to the first of these paths that answers.
 func DialAny(k Kind, paths []string) (*net.UnixConn, error) {
-	network := "unixpacket"
-	if k == Admin {
-		network = "unix"
-	}
 	failed := &DialError{Kind: k}
 	for _, path := range paths {
-		conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+		conn, err := Connect(context.Background(), k, path)
 		if err == nil {
 			return conn, nil
 		}

@@ -50,7 +50,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 		return nil, err
 	}
 	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector), Channel: h.handle}
-	made, err := ringed(c, d, abi.OpCreateCQ, r, init.Entries)
+	made, err := askRing(c, d, abi.OpCreateCQ, r, init.Entries)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	return c, nil
 }
 
-// ringed sends a request that carries a ring for c.
-func ringed[Request any](c *cq, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
+// askRing sends a request that carries a ring for c.
+func askRing[Request any](c *cq, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
 	r, pages, err := askRings(d, op, request, ring.CQSize(entries))
 	if err != nil {
 		return r, err
@@ -145,7 +145,7 @@ func (c *cq) Resize(entries int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err := ringed(c, c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)}, entries)
+	_, err := askRing(c, c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)}, entries)
 	if err == nil {
 		c.entries = entries
 	}

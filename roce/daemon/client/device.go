@@ -8,12 +8,12 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
@@ -49,31 +49,11 @@ type Device struct {
 // Dial connects to the daemon and opens a device. The error says so if there is no socket, or
 // this user may not connect to it.
 func Dial(ctx context.Context, o Options) (*Device, error) {
-	c, err := dialSocket(ctx, o.Socket)
+	c, err := socket.Connect(ctx, socket.Client, o.Socket)
 	if err != nil {
 		return nil, explain(o.Socket, err)
 	}
-	return New(ctx, c.(*net.UnixConn), o.Device)
-}
-
-// dialSocket connects to the daemon's socket. If more clients are waiting than its backlog has room for, the kernel
-// refuses a connect that does not wait, as all connects of Go programs, with EAGAIN: then it is tried again, as long
-// as the C library waits.
-func dialSocket(ctx context.Context, socket string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var dialer net.Dialer
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		c, err := dialer.DialContext(ctx, "unixpacket", socket)
-		if !errors.Is(err, unix.EAGAIN) {
-			return c, err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: as many clients are waiting as it lets: %w", ctx.Err(), err)
-		}
-	}
+	return New(ctx, c, o.Device)
 }
 
 // New opens a device of the daemon on a connection, which this process must have made: the daemon
@@ -100,17 +80,17 @@ func (d *Device) Free(buf []byte) error { return Free(buf) }
 const eventBacklog = 1024
 
 // explain returns an error that says why the daemon cannot be reached, and what to do.
-func explain(socket string, err error) error {
+func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("no daemon at %s: %w; start one with `goroced serve`, or name its socket", socket, err)
+		return fmt.Errorf("no daemon at %s: %w; start one with `goroced serve`, or name its socket", path, err)
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("the daemon at %s has ended: %w; start it with `goroced serve`", socket, err)
+		return fmt.Errorf("the daemon at %s has ended: %w; start it with `goroced serve`", path, err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("this user may not connect to %s: %w: %w; the socket's group and mode say who may", socket,
+		return fmt.Errorf("this user may not connect to %s: %w: %w; the socket's group and mode say who may", path,
 			abi.ErrPermission, err)
 	}
-	return fmt.Errorf("connect to the daemon at %s: %w", socket, err)
+	return fmt.Errorf("connect to the daemon at %s: %w", path, err)
 }
 
 func (d *Device) open(name string) error {

@@ -37,8 +37,8 @@ func newMapped(size int) (m *mapped, fd int, err error) {
 func makeMemory(name string, size int) (buf []byte, fd int, err error) {
 	var limit unix.Rlimit // beyond it ftruncate(2) would end this process (SIGXFSZ)
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && uint64(size) > limit.Cur {
-		return nil, -1, driver.Refuse("make a memfd", "size", size, fmt.Sprintf("%d bytes; ulimit -f raises it",
-			limit.Cur),
+		return nil, -1, driver.Refuse("make a memfd", "size", size,
+			fmt.Sprintf("%d bytes; ulimit -f raises it", limit.Cur),
 			ib.ErrLimit)
 	}
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

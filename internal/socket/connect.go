@@ -1,0 +1,39 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// patience is how long Connect tries while the daemon has no room: as long as the C library.
+const patience = 30 * time.Second
+
+// Connect connects to one of the daemon's sockets. If more clients are waiting than its backlog has room for, the kernel
+// refuses a connect that does not wait, as all connects of Go programs, with EAGAIN: then Connect tries again.
+func Connect(ctx context.Context, k Kind, path string) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	network := "unixpacket"
+	if k == Admin {
+		network = "unix"
+	}
+	var dialer net.Dialer
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		c, err := dialer.DialContext(ctx, network, path)
+		if err == nil {
+			return c.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, syscall.EAGAIN) {
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("too many clients are waiting for the daemon: %w: %w", ctx.Err(), err)
+		}
+	}
+}
