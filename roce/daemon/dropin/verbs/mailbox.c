@@ -24,8 +24,8 @@ int mailbox_open(struct mailbox *m, int fd)
 	return 0;
 }
 
-/* mailbox_enter is called before a thread takes events. From then on until mailbox_leave neither the mailbox nor what it
- * belongs to is freed. EBADF if that is being closed. */
+/* mailbox_enter is called before a thread takes events. Until mailbox_leave neither the mailbox nor what it belongs to
+ * is freed. EBADF if that is being closed. */
 int mailbox_enter(struct mailbox *m)
 {
 	int err;
@@ -68,6 +68,7 @@ void mailbox_end(struct mailbox *m)
 void mailbox_close(struct mailbox *m)
 {
 	fds_close(m->fd);
+	m->fd = -1; /* a user that stays may be about to look at it */
 	if (m->stays)
 		return;
 	pthread_cond_destroy(&m->left);
