@@ -41,8 +41,8 @@ const GRHLen = 40
 // hop limit is the default, because what is left of the received datagram's hop limit may not suffice for the way back.
 func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 	if wc.Flags&WCGRH == 0 || len(grh) < GRHLen {
-		return AHAttr{}, refuse("address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
-			"the completion of a UD receive and the 40 bytes at the start of its memory", ErrInvalid)
+		return AHAttr{}, &AttrError{"address a reply", "GRH", fmt.Sprintf("%d bytes, flags %#x", len(grh), wc.Flags),
+			"the completion of a UD receive and the 40 bytes at the start of its memory", ErrInvalid}
 	}
 	a := AHAttr{Port: 1}
 	var local GID
@@ -56,8 +56,8 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 		a.TrafficClass, a.FlowLabel = uint8(word>>20), word&0xFFFFF
 		a.DGID, local = GID(grh[8:24]), GID(grh[24:40])
 	default:
-		return AHAttr{}, refuse("address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
-			"an IPv6 header, or an IPv4 header in the last 20 bytes", ErrInvalid)
+		return AHAttr{}, &AttrError{"address a reply", "GRH", fmt.Sprintf("%x", grh[:GRHLen]),
+			"an IPv6 header, or an IPv4 header in the last 20 bytes", ErrInvalid}
 	}
 	// Answer from the address that the datagram was sent to; if that is a multicast group, from the first address of
 	// the same family.
@@ -67,8 +67,8 @@ func AHFromWC(gids []GIDEntry, wc *WC, grh []byte) (AHAttr, error) {
 			return a, nil
 		}
 	}
-	return AHAttr{}, refuse("address a reply", "destination GID", local.Addr(), "an address of the local GID table",
-		ErrInvalid)
+	return AHAttr{}, &AttrError{"address a reply", "destination GID", local.Addr(), "an address of the local GID table",
+		ErrInvalid}
 }
 
 // isIPv4 reports whether a GRH is that of a datagram over IPv4. The bytes before an IPv4 header are undefined, and an

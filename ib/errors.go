@@ -34,11 +34,6 @@ type AttrError struct {
 	Err     error  // ErrInvalid, ErrState, ErrLimit ...
 }
 
-// refuse returns the AttrError for an attribute that the verb op refuses; err is the sentinel to wrap.
-func refuse(op, attr string, value any, allowed string, err error) *AttrError {
-	return &AttrError{Op: op, Attr: attr, Value: value, Allowed: allowed, Err: err}
-}
-
 func (e *AttrError) Error() string {
 	return fmt.Sprintf("%s: %s is %v: %v; allowed: %s", e.Op, e.Attr, e.Value, e.Err, e.Allowed)
 }

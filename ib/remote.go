@@ -38,7 +38,7 @@ func (b RemoteBuffer) MarshalBinary() ([]byte, error) {
 func (b *RemoteBuffer) UnmarshalBinary(p []byte) error {
 	const op = "decode remote buffer"
 	if len(p) < RemoteBufferLen {
-		return refuse(op, "len(p)", len(p), "20 bytes at least; the peer has sent something else", ErrInvalid)
+		return &AttrError{op, "len(p)", len(p), "20 bytes at least; the peer has sent something else", ErrInvalid}
 	}
 	r := RemoteBuffer{
 		Addr:   binary.BigEndian.Uint64(p),
@@ -46,8 +46,8 @@ func (b *RemoteBuffer) UnmarshalBinary(p []byte) error {
 		Length: binary.BigEndian.Uint64(p[12:]),
 	}
 	if r.Length == 0 || r.Length-1 > math.MaxUint64-r.Addr || r.Length > math.MaxInt64 {
-		return refuse(op, "Length", r.Length, "1 up to the end of the address space; the peer has sent something else",
-			ErrInvalid)
+		return &AttrError{op, "Length", r.Length,
+			"1 up to the end of the address space; the peer has sent something else", ErrInvalid}
 	}
 	*b = r
 	return nil

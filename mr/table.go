@@ -116,8 +116,8 @@ func newRegion(op string, pd *PD, m Memory, iova uint64, access ib.Access) (*Reg
 	case r.length > MaxLen:
 		return nil, driver.Refuse(op, "length", r.length, fmt.Sprintf("at most %d", uint64(MaxLen)), ib.ErrInvalid)
 	case r.direct != nil && uint64(len(r.direct)) != r.length:
-		return nil, driver.Refuse(op, "length", r.length, fmt.Sprintf("the %d bytes of its Direct memory",
-			len(r.direct)),
+		return nil, driver.Refuse(op, "length", r.length,
+			fmt.Sprintf("the %d bytes of its Direct memory", len(r.direct)),
 			ib.ErrInvalid)
 	case access&ib.ZeroBased != 0 && iova != 0:
 		return nil, driver.Refuse(op, "IOVA", addr, "0 with ZeroBased", ib.ErrInvalid)

@@ -1,4 +1,4 @@
-// Package qp is the InfiniBand transport: queue pairs as pure state machines.
+// Package qp is the InfiniBand transport: queue pairs as pure state machines. Its API is not stable.
 //
 // A [QP] has no goroutine, lock, clock or random number of its own. Its owner
 // (a shard of package engine, a test, a script) hands it inputs and the time, and

@@ -121,8 +121,8 @@ func TestModifyState(t *testing.T) {
 				"RTS, SQD or ERR"},
 		{ib.StateRTS, 255, ib.StateRTS, ib.ErrInvalid, "State is 255"},
 		{ib.StateRTS, ib.StateRTS, ib.StateRTR, ib.ErrState,
-			"CurState is RTR: wrong state; allowed: RTS, the state that the QP is " +
-				"in"},
+			"CurState is RTR: wrong state; allowed: RTS, " +
+				"the state that the QP is in"},
 	} {
 		h := hostIn(t, c.from)
 		a := goodAttr(peerNum, ourPSN, peerPSN)

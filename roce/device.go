@@ -32,11 +32,20 @@ type Device interface {
 
 	// SetAddresses sets the addresses of the device, all of which are addresses of its network interface. Each address
 	// that is added or removed changes the GID table and raises an EventGIDChange. An address that comes back gets its
-	// old index unless another address has it. The error joins the errors of all addresses that could not be added or
-	// removed; the others are set. The caller may try again.
+	// old index unless another address has it; a new address gets the first empty index. Other rows do not change.
+	//
+	// Packets of a QP whose address was removed are not delivered: its requests fail when its retries are exhausted.
+	// If the address comes back before that, the QP continues normally. Linux differs. It ends the next request of an
+	// rdma_rxe QP with a local QP operation error (rxe_req.c), and keeps an index in use for as long as a QP refers to
+	// it, so that the address comes back at another index (ib_core, cache.c).
+	//
+	// The error joins the errors of all addresses that could not be added or removed; the other addresses are set. The
+	// caller may try again.
 	SetAddresses(gids []ib.GID) error
-	// SetMTU tells the device the MTU of its network interface, in bytes. The port's active MTU follows it, up to what
-	// it was when the device was opened.
+	// SetMTU tells the device the IP MTU of its network interface, in bytes. The port's active MTU follows. Its
+	// minimum is 256, as in Linux (rxe_set_mtu), its maximum the active MTU when the device was opened, for which
+	// buffers were allocated. QPs that have a path MTU keep it; datagram QPs follow the active MTU. Verbs have no
+	// event for this.
 	SetMTU(bytes int)
 	// SetPortState tells the device that its network interface came up or went down. It raises EventPortActive or
 	// EventPortErr if the state changes.
@@ -85,5 +94,3 @@ const (
 	OffloadOn   = device.OffloadOn
 	OffloadOff  = device.OffloadOff // given up for some destinations: see Device.OffloadOff
 )
-
-var _ Device = (*device.Device)(nil)

@@ -1,4 +1,5 @@
 // Package wire encodes and decodes RoCEv2 packets. It does no IO, keeps no state and allocates nothing.
+// Its API is not stable.
 //
 // A packet on Ethernet, outside in:
 //

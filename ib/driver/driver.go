@@ -1,8 +1,10 @@
-// Package driver has what implementers of ib.Device need and applications do not. It is not a stable API: goroce's own
-// devices (roce, roce/daemon/client, roce/rnic) are its users.
+// Package driver has what implementers of ib.Device need, and the layers and commands on them, but applications do not.
+// It is not a stable API: only packages of goroce use it.
 package driver
 
 import (
+	"net/netip"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/internal/seal"
 )
@@ -38,3 +40,6 @@ func CheckMTU(op string, m ib.MTU) error {
 	}
 	return Refuse(op, "MTU", int(m), "256, 512, 1024, 2048, 4096", ib.ErrInvalid)
 }
+
+// PlainAddr returns an address in the form used for GIDs: not IPv4-mapped, and without a zone.
+func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -1,6 +1,6 @@
 // Package ring holds the queues between an application and a device: send
 // queues ([Send]), receive queues ([Recv], also for SRQs) and completion queues
-// ([CQ]), each in one flat buffer of bytes.
+// ([CQ]), each in one flat buffer of bytes. Its API is not stable.
 //
 // The layout is fixed and versioned, and the same whether the two sides share a
 // process or only a memfd. The device formats a buffer with NewSend, NewRecv or

@@ -82,8 +82,8 @@ func OpenDoorbells(b []byte) (*Doorbells, error) {
 	h := *(*doorbellsHeader)(unsafe.Pointer(&b[0]))
 	if h.magic != doorbellsMagic || h.version != version || h.doorbells == 0 || h.doorbells > MaxDoorbells ||
 		h.doorbells%4096 != 0 {
-		return nil, driver.Refuse(op, "header", fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version,
-			h.doorbells),
+		return nil, driver.Refuse(op, "header",
+			fmt.Sprintf("magic %#x, version %d, %d doorbells", h.magic, h.version, h.doorbells),
 			fmt.Sprintf("magic %#x, version %d", doorbellsMagic, version), ib.ErrInvalid)
 	}
 	if err := checkBuffer(op, b, DoorbellsSize(int(h.doorbells))); err != nil {

@@ -87,8 +87,8 @@ func open(o Options) (roce.Device, error) {
 		return nil, err
 	}
 	if n := o.Shards; n < 0 || n > link.MaxShards || n&(n-1) != 0 {
-		return nil, driver.Refuse("choose link", "Shards", n, fmt.Sprintf("0, or a power of two up to %d",
-			link.MaxShards),
+		return nil, driver.Refuse("choose link", "Shards", n,
+			fmt.Sprintf("0, or a power of two up to %d", link.MaxShards),
 			ib.ErrInvalid)
 	}
 	h := &hearing{}

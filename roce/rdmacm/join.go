@@ -24,7 +24,7 @@ type Membership struct {
 // Join makes a UD QP a member of a multicast group and returns where to send. The group's GID is its IP address, as in
 // Linux's cma_iboe_set_mgid. Linux joins IPv4 groups only.
 func (c *CM) Join(ctx context.Context, group netip.Addr, qp ib.QP) (*Membership, error) {
-	m, err := c.join(ctx, plain(group), qp)
+	m, err := c.join(ctx, driver.PlainAddr(group), qp)
 	if err != nil {
 		return nil, opError("join", group.String(), err)
 	}

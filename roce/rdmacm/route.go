@@ -36,17 +36,14 @@ func lookup(ctx context.Context, space ib.PortSpace, hostPort string) (addrs []n
 		return nil, port, nil
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{plain(a)}, port, nil
+		return []netip.Addr{driver.PlainAddr(a)}, port, nil
 	}
 	addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	for i, a := range addrs {
-		addrs[i] = plain(a)
+		addrs[i] = driver.PlainAddr(a)
 	}
 	return addrs, port, err
 }
-
-// plain returns a without a zone, and IPv4 not in IPv6-mapped form, as addresses of GIDs are.
-func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // choose returns the first of the remote addresses that can be reached from an address of the device, and that source
 // address. local, if valid, is the source address that the caller wants.
@@ -100,7 +97,7 @@ func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err er
 	if err != nil {
 		return r, err
 	}
-	want := plain(o.Local.Addr())
+	want := driver.PlainAddr(o.Local.Addr())
 	if want.IsValid() && want.IsUnspecified() {
 		want = netip.Addr{}
 	}

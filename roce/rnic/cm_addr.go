@@ -78,9 +78,6 @@ func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	return p.localAddr(op, netip.IPv6Loopback())
 }
 
-// plainAddr returns an address in the form used for GIDs: not IPv4-mapped, and without a zone.
-func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
-
 // unspecifiedOf returns the unspecified address of a's family.
 func unspecifiedOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
@@ -116,5 +113,5 @@ func goAddr(c *C.struct_rnic_addr) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	ip := netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&c.ip)))
-	return netip.AddrPortFrom(plainAddr(ip), uint16(c.port))
+	return netip.AddrPortFrom(driver.PlainAddr(ip), uint16(c.port))
 }

@@ -34,7 +34,7 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 }
 
 func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
-	a := plainAddr(local.Addr())
+	a := driver.PlainAddr(local.Addr())
 	switch {
 	case !a.IsValid():
 		a = netip.IPv6Unspecified()
@@ -93,7 +93,7 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 		return err
 	}
 	defer id.port.mu.Unlock()
-	p, to, from := id.port, plainAddr(dst.Addr()), plainAddr(local.Addr())
+	p, to, from := id.port, driver.PlainAddr(dst.Addr()), driver.PlainAddr(local.Addr())
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
 		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
@@ -213,8 +213,8 @@ func (id *cmID) checkQP(op string, num ib.QPN) error {
 	if q := d.qps[num]; q != nil && q.typ == id.init.Type {
 		return nil
 	}
-	return driver.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)), fmt.Sprintf("an open QP of this device of type %v",
-		id.init.Type), ib.ErrInvalid)
+	return driver.Refuse(op, "QPN", fmt.Sprintf("%#x", uint32(num)),
+		fmt.Sprintf("an open QP of this device of type %v", id.init.Type), ib.ErrInvalid)
 }
 
 // checkParam refuses parameters that a connection cannot have.
@@ -322,8 +322,8 @@ func (id *cmID) Accept(p ib.CMConnParam) error {
 // checkService refuses a datagram service whose Q_Key the kernel would not send to the peer.
 func (id *cmID) checkService(op string, p *ib.CMConnParam) error {
 	if p.QKey != 0 && p.QKey != ib.DefaultCMQKey { // Linux's ucma_copy_conn_param drops it
-		return driver.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey), fmt.Sprintf("0 or %#x: rdma_ucm sends no other",
-			ib.DefaultCMQKey), ib.ErrNotSupported)
+		return driver.Refuse(op, "QKey", fmt.Sprintf("%#x", p.QKey),
+			fmt.Sprintf("0 or %#x: rdma_ucm sends no other", ib.DefaultCMQKey), ib.ErrNotSupported)
 	}
 	return id.checkQP(op, p.QPN)
 }

@@ -168,7 +168,7 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 		return err
 	}
 	defer id.port.mu.Unlock()
-	group = plainAddr(group)
+	group = driver.PlainAddr(group)
 	local := id.local.Addr()
 	bad := func(allowed string, err error) error { return driver.Refuse(op, "group", group, allowed, err) }
 	switch {
@@ -203,7 +203,7 @@ func (id *cmID) LeaveMulticast(group netip.Addr) error {
 		return err
 	}
 	defer id.port.mu.Unlock()
-	group = plainAddr(group)
+	group = driver.PlainAddr(group)
 	if id.groups[group] == 0 || id.c == nil {
 		return driver.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
 	}

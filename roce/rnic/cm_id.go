@@ -96,9 +96,9 @@ func completeCMID(op string, init *ib.CMIDInit) error {
 	case !known:
 		return driver.Refuse(op, "Space", init.Space, "TCP, UDP, IB, IPoIB", ib.ErrInvalid)
 	case init.Type != typ: // Linux's ucma_get_qp_type; librdmacm names no type
-		return driver.Refuse(op, "Type", init.Type, fmt.Sprintf("%v, the only one that librdmacm has in port space %v",
-			typ,
-			init.Space), ib.ErrNotSupported)
+		return driver.Refuse(op, "Type", init.Type,
+			fmt.Sprintf("%v, the only one that librdmacm has in port space %v", typ,
+				init.Space), ib.ErrNotSupported)
 	case init.ServiceID != 0:
 		return driver.Refuse(op, "ServiceID", fmt.Sprintf("%#x", init.ServiceID),
 			"0: over RoCE librdmacm knows the ports of a Space only", ib.ErrNotSupported)

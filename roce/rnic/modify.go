@@ -88,8 +88,8 @@ func (d *device) checkAttr(op string, a *ib.QPAttr, mask ib.QPAttrMask) error {
 		}
 	}
 	if mask&ib.AttrAccess != 0 && a.Access&^(ib.QPAccessMask|ib.LocalWrite) != 0 {
-		return driver.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(a.Access)), fmt.Sprintf("bits of %#x",
-			uint32(ib.QPAccessMask|ib.LocalWrite)), ib.ErrInvalid)
+		return driver.Refuse(op, "Access", fmt.Sprintf("%#x", uint32(a.Access)),
+			fmt.Sprintf("bits of %#x", uint32(ib.QPAccessMask|ib.LocalWrite)), ib.ErrInvalid)
 	}
 	if mask&ib.AttrAV != 0 {
 		if err := d.checkAH(op, &a.AH); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // Requests to the connection manager correspond to the methods of ib.CM and ib.CMID, where they
@@ -37,7 +38,7 @@ type CMAddr struct {
 // CMAddrOf converts a to its form in messages.
 func CMAddrOf(a netip.AddrPort) (out CMAddr) {
 	out.Port = a.Port()
-	switch ip := a.Addr().Unmap().WithZone(""); {
+	switch ip := driver.PlainAddr(a.Addr()); {
 	case ip.Is4():
 		b := ip.As4()
 		copy(out.IP[12:], b[:])

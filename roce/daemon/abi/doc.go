@@ -1,4 +1,5 @@
 // Package abi is the protocol between programs and the daemon on one machine, for both ends.
+// The protocol has a version; the API of the package is not stable.
 //
 // A client connects to a Unix socket of type SOCK_SEQPACKET. Each packet is a message: a
 // [Header], and a body that is a struct of this package as it lies in memory: little-endian

@@ -16,9 +16,6 @@ const (
 	dynamicCount     = 61000 - firstDynamicPort
 )
 
-// plainAddr returns an address in the form of GID addresses: not IPv4-mapped, without a zone.
-func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
-
 // localAddr returns the device's address that a means: a itself, or for a loopback address the device's first address
 // of the family (Linux's cma_bind_loopback). If the device is on the loopback interface itself there is no such
 // replacement: other loopback addresses are other hosts.
@@ -62,7 +59,7 @@ func (id *ID) Bind(local netip.AddrPort) error {
 
 // bind is Bind for callers that hold mu.
 func (id *ID) bind(op string, local netip.AddrPort) (err error) {
-	a := plainAddr(local.Addr())
+	a := driver.PlainAddr(local.Addr())
 	switch {
 	case !a.IsValid():
 		a = netip.IPv6Unspecified()

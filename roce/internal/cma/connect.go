@@ -27,7 +27,7 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	}
 	defer id.port.mu.Unlock()
 	p := id.port
-	to := plainAddr(dst.Addr())
+	to := driver.PlainAddr(dst.Addr())
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
 		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
@@ -37,7 +37,7 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 		}
 	}
 	if id.state == stateIdle {
-		from := netip.AddrPortFrom(plainAddr(local.Addr()), local.Port())
+		from := netip.AddrPortFrom(driver.PlainAddr(local.Addr()), local.Port())
 		if !from.Addr().IsValid() {
 			from = netip.AddrPortFrom(unspecifiedOf(to), from.Port())
 		}

@@ -23,7 +23,7 @@ func (id *ID) JoinMulticast(group netip.Addr) error {
 	bad := func(allowed string, err error) error {
 		return driver.Refuse(op, "group", group, allowed, err)
 	}
-	group = plainAddr(group)
+	group = driver.PlainAddr(group)
 	local := id.local.Addr()
 	switch {
 	case id.init.Type != ib.UD:
@@ -57,7 +57,7 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 		return err
 	}
 	defer id.port.mu.Unlock()
-	group = plainAddr(group)
+	group = driver.PlainAddr(group)
 	i := slices.Index(id.groups, group)
 	if i < 0 {
 		return driver.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)

@@ -73,19 +73,7 @@ func (t gidTable) full() bool {
 	return len(t) >= MaxGIDs && !slices.ContainsFunc(t, func(r gidRow) bool { return !r.held })
 }
 
-// SetAddresses sets the addresses of the device, all of which are addresses of its network
-// interface. Each address that is added or removed changes the GID table and raises an
-// EventGIDChange. An address that comes back gets its old index unless another address
-// has it; a new address gets the first empty index. Other rows do not change.
-//
-// Packets of a QP whose address was removed are not delivered: its requests fail when its
-// retries are exhausted. If the address comes back before that, the QP continues normally.
-// Linux differs. It ends the next request of an rdma_rxe QP with a local QP operation error
-// (rxe_req.c), and keeps an index in use for as long as a QP refers to it, so that the
-// address comes back at another index (ib_core, cache.c).
-//
-// The error joins the errors of all addresses that could not be added or removed; the other
-// addresses are set. The caller may try again.
+// SetAddresses is that of roce.Device.
 func (d *Device) SetAddresses(gids []ib.GID) error {
 	d.addresses.Lock()
 	defer d.addresses.Unlock()
@@ -140,10 +128,7 @@ func (d *Device) setGIDs(t *gidTable) {
 	d.raise(ib.Event{Type: ib.EventGIDChange})
 }
 
-// SetMTU tells the device the IP MTU of its network interface, in bytes. The port's
-// active MTU follows. Its minimum is 256, as in Linux (rxe_set_mtu), its maximum the active
-// MTU when the device was opened, for which buffers were allocated. QPs that have a path MTU
-// keep it; datagram QPs follow the active MTU. Verbs have no event for this.
+// SetMTU is that of roce.Device.
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
 	d.engine.SetMTU(mtu)
@@ -167,8 +152,8 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 	}
 	row := &t[i]
 	if !row.held {
-		return driver.Refuse(op, "AH", fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i,
-			row.gid.Addr()),
+		return driver.Refuse(op, "AH",
+			fmt.Sprintf("SGID index %d, which is empty: address %v is gone", i, row.gid.Addr()),
 			"a row of the GID table with an address (goroced devinfo -v lists them)", ib.ErrInvalid)
 	}
 	if row.gid.Is4() == ah.DGID.Is4() {

@@ -129,16 +129,14 @@ func guidOf(gids []ib.GID) uint64 {
 	return h.Sum64()&^(1<<56) | 1<<57
 }
 
-// Step drives a device that was opened with Options.Manual: it receives, runs
-// timers that are due at now, and sends. It reports whether there may be more to do at
-// once.
+// Step is that of roce.Device, for Options.Manual.
 func (d *Device) Step(now ib.Instant) (more bool) {
 	d.stepped.Store(int64(now))
 	more = d.engine.Step(now)
 	return d.workers.step() || more
 }
 
-// Deadline returns when Step must be called next if nothing arrives before.
+// Deadline is that of roce.Device.
 func (d *Device) Deadline() ib.Instant { return d.engine.Deadline() }
 
 // Attr describes the device.
@@ -205,8 +203,7 @@ func (d *Device) Clock() (ib.Instant, error) {
 	return d.engine.Clock(), nil
 }
 
-// SetPortState tells the device that its network interface came up or went down.
-// It raises EventPortActive or EventPortErr if the state changes.
+// SetPortState is that of roce.Device.
 func (d *Device) SetPortState(state ib.PortState) {
 	if d.port.Swap(uint32(state)) == uint32(state) {
 		return
@@ -219,8 +216,7 @@ func (d *Device) SetPortState(state ib.PortState) {
 	d.raise(ib.Event{Type: ib.EventPortErr})
 }
 
-// SetPhys tells the device the state of its network interface's link, and its speed in Mb/s: 0 if it
-// is not known. Verbs have no event for this.
+// SetPhys is that of roce.Device.
 func (d *Device) SetPhys(state ib.PhysState, speed int) {
 	d.phys.Store(uint32(state))
 	d.speed.Store(int64(speed))
@@ -233,8 +229,7 @@ func checkPort(op string, port int) error {
 	return driver.Refuse(op, "port", port, "1, the only port", ib.ErrInvalid)
 }
 
-// Link describes the device's link, the first one if there are several, with its current
-// addresses.
+// Link is that of roce.Device.
 func (d *Device) Link() link.Caps {
 	caps := d.caps
 	caps.Local = d.gids.Load().held()

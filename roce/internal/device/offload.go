@@ -34,8 +34,5 @@ func (d *Device) Offload() Offload {
 	return OffloadOn
 }
 
-// OffloadOff returns the destinations to which frames are not sent in runs for now, because
-// runs repeatedly did not arrive there while single frames did. The cause is a NIC that sets
-// identifications of segments in its own way, for all destinations, or a lying peer, for that
-// peer only. Runs to each destination are tried again after ten minutes.
+// OffloadOff is that of roce.Device.
 func (d *Device) OffloadOff() []ib.GID { return d.engine.OffloadOff() }

@@ -21,8 +21,8 @@ import (
 // first link.
 func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) {
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
-		return nil, driver.Refuse("open afxdp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
-			link.MaxShards), ib.ErrInvalid)
+		return nil, driver.Refuse("open afxdp link", "shards", shards,
+			fmt.Sprintf("1 to %d, a power of two", link.MaxShards), ib.ErrInvalid)
 	}
 	kernel, err := packet.Open(addrs, packet.Options{Name: "afxdp"})
 	if err != nil {

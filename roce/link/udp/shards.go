@@ -26,8 +26,8 @@ func OpenShards(addrs []netip.Addr, o Options, shards int) ([]link.Link, error) 
 		return nil, errors.New("udp link: no address given")
 	}
 	if shards < 1 || shards > link.MaxShards || shards&(shards-1) != 0 {
-		return nil, driver.Refuse("open udp link", "shards", shards, fmt.Sprintf("1 to %d, a power of two",
-			link.MaxShards),
+		return nil, driver.Refuse("open udp link", "shards", shards,
+			fmt.Sprintf("1 to %d, a power of two", link.MaxShards),
 			ib.ErrInvalid)
 	}
 	if o.RecvBuffer == 0 {

@@ -81,8 +81,8 @@ func (t *Tap) add(op string, c *Capture) (link.Caps, error) {
 	}
 	list := t.list()
 	if n := len(list); n >= MaxCaptures {
-		return t.caps, driver.Refuse(op, "captures", n, fmt.Sprintf("less than %d at a time; end one first",
-			MaxCaptures),
+		return t.caps, driver.Refuse(op, "captures", n,
+			fmt.Sprintf("less than %d at a time; end one first", MaxCaptures),
 			ib.ErrLimit)
 	}
 	list = append(slices.Clone(list), c)

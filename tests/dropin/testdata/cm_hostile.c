@@ -85,7 +85,7 @@ static int channel(void)
 	return fd;
 }
 
-/* command - writes a command: 0, or errno. */
+/* command writes a command: 0, or errno. */
 static int command(int fd, uint32_t op, const void *in, size_t len, size_t out)
 {
 	struct {
@@ -114,7 +114,7 @@ static int create(int fd, uint16_t space, uint32_t *id)
 	return err;
 }
 
-/* end - ends an ID by DESTROY_ID, or a membership by LEAVE_MCAST. */
+/* end ends an ID by DESTROY_ID, or a membership by LEAVE_MCAST. */
 static int end(int fd, uint32_t op, uint32_t id)
 {
 	struct rdma_ucm_destroy_id in = { .response = (uintptr_t)answer, .id = id };
@@ -159,7 +159,7 @@ static bool readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* fill - writes a command that nothing is wrong with but, maybe, its ID. */
+/* fill writes a command that nothing is wrong with but, maybe, its ID. */
 static void fill(uint32_t op, char *body, uint32_t id, int from)
 {
 	union {
@@ -219,7 +219,7 @@ static void fill(uint32_t op, char *body, uint32_t id, int from)
 	}
 }
 
-/* lengths - commands of every length, with room for every length of answer, and messages that end early. */
+/* lengths: commands of every length, with room for every length of answer, and messages that end early. */
 static void lengths(void)
 {
 	static const char zeros[1024];
@@ -249,7 +249,7 @@ static void lengths(void)
 	MUST(close(fd) == 0);
 }
 
-/* half_mapped - a command whose body is in memory that is not there. */
+/* half_mapped: a command whose body is in memory that is not there. */
 static void half_mapped(void)
 {
 	long page = sysconf(_SC_PAGESIZE);
@@ -275,7 +275,7 @@ static void unknown(void)
 	MUST(close(fd) == 0);
 }
 
-/* ids_of - tries every command on an ID. */
+/* ids_of tries every command on an ID. */
 static void ids_of(int fd, uint32_t id, int from, int want)
 {
 	char body[512] __attribute__((aligned(8)));
@@ -289,7 +289,7 @@ static void ids_of(int fd, uint32_t id, int from, int want)
 	}
 }
 
-/* scope - IDs of another channel, and such as are not there. */
+/* scope: IDs of another channel, and such as are not there. */
 static void scope(void)
 {
 	int a = channel(), b = channel();
@@ -354,7 +354,7 @@ static void families(void)
 	MUST(close(fd) == 0);
 }
 
-/* unwritable - an answer that cannot be written makes nothing, and takes nothing. */
+/* unwritable: an answer that cannot be written makes nothing, and takes nothing. */
 static void unwritable(void)
 {
 	struct rdma_ucm_create_id in = { .uid = 1, .response = NOWHERE, .ps = RDMA_PS_TCP };
@@ -375,7 +375,7 @@ static void unwritable(void)
 	MUST(close(fd) == 0);
 }
 
-/* no_memory - an ID that the library cannot keep is none. */
+/* no_memory: an ID that the library cannot keep is none. */
 static void no_memory(void)
 {
 	int fd = channel(), err;
@@ -390,7 +390,7 @@ static void no_memory(void)
 	MUST(close(fd) == 0);
 }
 
-/* many - 10,000 IDs or as many as there may be, each with an event that nobody reads, again and again. */
+/* many: 10,000 IDs or as many as there may be, each with an event that nobody reads, again and again. */
 static void many(void)
 {
 	enum { MANY = 10000 };
@@ -414,7 +414,7 @@ static void many(void)
 	printf("%d IDs\n", first);
 }
 
-/* foreign - what a process may do with a channel of another one: nothing. */
+/* foreign: what a process may do with a channel of another one: nothing. */
 static void foreign(int fd, uint32_t id)
 {
 	int own;
@@ -428,7 +428,7 @@ static void foreign(int fd, uint32_t id)
 	MUST(close(own) == 0);
 }
 
-/* taken - reports whether somebody has the port. */
+/* taken reports whether somebody has the port. */
 static bool taken(int fd)
 {
 	uint32_t id;
@@ -448,7 +448,7 @@ static void child_ok(pid_t child)
 	MUST(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* held - has the child keep a channel that the parent closes: it ends with the child's descriptor. */
+/* held has the child keep a channel that the parent closes: it ends with the child's descriptor. */
 static void held(int fd, int other, int tell, pid_t child)
 {
 	char byte;
@@ -516,7 +516,7 @@ static int receive(int over, char *byte)
 	return fd;
 }
 
-/* passed - as forked, with a process that had no channel before. */
+/* passed: as forked, with a process that had no channel before. */
 static void passed(void)
 {
 	int fd, other, pair[2];
@@ -540,7 +540,7 @@ static void passed(void)
 
 static uint64_t seed;
 
-/* draw - draws a number below n (splitmix64). */
+/* draw draws a number below n (splitmix64). */
 static uint32_t draw(uint32_t n)
 {
 	uint64_t z = seed += 0x9E3779B97F4A7C15;
@@ -554,7 +554,7 @@ enum { CHANNELS = 4, KNOWN = 64 };
 
 static uint32_t known[KNOWN];
 
-/* spoil - draws a command, some of it wrong. */
+/* spoil draws a command, some of it wrong. */
 static int spoil(uint32_t op, const int fds[CHANNELS], char *body)
 {
 	const struct shape *s = &shapes[op];
@@ -586,7 +586,7 @@ static void alike(void)
 	MUST(read(fd, got, sizeof(got)) == sizeof(got) && memcmp(got, text, sizeof(got)) == 0);
 }
 
-/* fuzz - writes commands at random. None may break the connection to the daemon, or wait. */
+/* fuzz writes commands at random. None may break the connection to the daemon, or wait. */
 static void fuzz(unsigned count)
 {
 	char body[512] __attribute__((aligned(8)));

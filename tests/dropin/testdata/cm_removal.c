@@ -25,7 +25,7 @@ static struct rdma_cm_id *make(struct rdma_event_channel *ch, const char *name)
 	return id;
 }
 
-/* next - takes an event, which must be of this type, and returns its ID. */
+/* next takes an event, which must be of this type, and returns its ID. */
 static struct rdma_cm_id *next(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *e;
@@ -54,7 +54,7 @@ static void create_qp(struct rdma_cm_id *id)
 	MUST(rdma_create_qp(id, NULL, &attr) == 0);
 }
 
-/* request - asks for a connection, and returns the other end's ID. */
+/* request asks for a connection, and returns the other end's ID. */
 static struct rdma_cm_id *request(struct rdma_cm_id *id)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7 };
@@ -86,7 +86,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* removals - takes the events of a channel until there is an error, and prints which IDs are without a device. */
+/* removals takes the events of a channel until there is an error, and prints which IDs are without a device. */
 static void removals(struct rdma_event_channel *ch, const char *name)
 {
 	const char *of[IDS];
@@ -106,7 +106,7 @@ static void removals(struct rdma_event_channel *ch, const char *name)
 	printf("\n");
 }
 
-/* afterwards - a channel is quiet, and calls fail. */
+/* afterwards: a channel is quiet, and calls fail. */
 static void afterwards(struct rdma_event_channel *ch)
 {
 	struct pollfd p = { .fd = ch->fd, .events = POLLIN | POLLOUT };
@@ -118,7 +118,7 @@ static void afterwards(struct rdma_event_channel *ch)
 	FAILS(EIO, rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0);
 }
 
-/* handle_of - returns the daemon's handle of a channel: the second number in the name of its socket. */
+/* handle_of returns the daemon's handle of a channel: the second number in the name of its socket. */
 static unsigned int handle_of(const struct rdma_event_channel *ch)
 {
 	struct sockaddr_un name = { 0 };
@@ -130,7 +130,7 @@ static unsigned int handle_of(const struct rdma_event_channel *ch)
 	return handle;
 }
 
-/* another - opens channels of another daemon. Their IDs cannot be moved from a channel of the former one. */
+/* another opens channels of another daemon. Their IDs cannot be moved from a channel of the former one. */
 static void another(void)
 {
 	struct rdma_event_channel *first, *second;

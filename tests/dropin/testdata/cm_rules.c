@@ -158,7 +158,7 @@ static void some_ports(void)
 
 /* Calls in the wrong state. */
 
-/* wrong_calls - calls what needs a request or a connection. The ID has a device: librdmacm crashes without. */
+/* wrong_calls calls what needs a request or a connection. The ID has a device: librdmacm crashes without. */
 static void wrong_calls(struct rdma_cm_id *id, const char *state)
 {
 	struct rdma_conn_param param = with(0);

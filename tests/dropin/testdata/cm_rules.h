@@ -19,7 +19,7 @@ enum { PORT = 7471, PATIENCE_MS = 30000 };
 
 static const char *device4, *device6; /* the device's addresses */
 
-/* result - returns the name of a call's errno. */
+/* result returns the name of a call's errno. */
 static const char *result(int ret)
 {
 	return ret ? strerrorname_np(errno) : "ok";
@@ -47,7 +47,7 @@ static union address address(const char *text, int port)
 	return a;
 }
 
-/* named - returns an address, the device's by a name that does not depend on the machine. */
+/* named returns an address, the device's by a name that does not depend on the machine. */
 static const char *named(const struct sockaddr *a)
 {
 	static char text[INET6_ADDRSTRLEN];
@@ -65,7 +65,7 @@ static const char *named(const struct sockaddr *a)
 	return strcmp(text, device6) == 0 ? "DEVICE6" : text;
 }
 
-/* make - creates an ID on a channel of its own. */
+/* make creates an ID on a channel of its own. */
 static struct rdma_cm_id *make(enum rdma_port_space space)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -76,7 +76,7 @@ static struct rdma_cm_id *make(enum rdma_port_space space)
 	return id;
 }
 
-/* end - destroys an ID, its QP, and the channel that make has created. */
+/* end destroys an ID, its QP, and the channel that make has created. */
 static void end(struct rdma_cm_id *id)
 {
 	struct rdma_event_channel *channel = id->channel;
@@ -105,7 +105,7 @@ struct seen {
 	unsigned len;
 };
 
-/* readable - waits for an event of an ID's channel, and leaves it there. */
+/* readable waits for an event of an ID's channel, and leaves it there. */
 static bool readable(struct rdma_cm_id *id, int timeout_ms)
 {
 	struct pollfd p = { .fd = id->channel->fd, .events = POLLIN };
@@ -135,7 +135,7 @@ static struct seen next(struct rdma_cm_id *id)
 	return s;
 }
 
-/* text - returns an event's name without its prefix, and its status. */
+/* text returns an event's name without its prefix, and its status. */
 static const char *text(struct seen s)
 {
 	static char out[80];
@@ -163,7 +163,7 @@ static int resolve(struct rdma_cm_id *id, const char *to, int port)
 	return rdma_resolve_addr(id, NULL, &a.any, 2000);
 }
 
-/* routed - returns an ID with a route to a port of the device, and a QP. */
+/* routed returns an ID with a route to a port of the device, and a QP. */
 static struct rdma_cm_id *routed(enum rdma_port_space space, int port)
 {
 	struct rdma_cm_id *id = make(space);
@@ -185,7 +185,7 @@ static struct rdma_cm_id *listening(enum rdma_port_space space, int backlog)
 	return id;
 }
 
-/* with - returns parameters with private data of a length. */
+/* with returns parameters with private data of a length. */
 static struct rdma_conn_param with(unsigned len)
 {
 	static unsigned char data[256];
@@ -218,7 +218,7 @@ struct pair {
 	struct seen request;
 };
 
-/* requested - has an active end ask a listener. */
+/* requested has an active end ask a listener. */
 static struct pair requested(enum rdma_port_space space)
 {
 	struct pair p = { .listener = listening(space, 4), .active = routed(space, PORT) };

@@ -16,14 +16,14 @@
 static struct rdma_event_channel *channel;
 static const char *last;
 
-/* reached - says that a state is reached, and reports whether the program goes on. */
+/* reached says that a state is reached, and reports whether the program goes on. */
 static bool reached(const char *state)
 {
 	printf("state %s\n", state);
 	return strcmp(state, last) != 0;
 }
 
-/* watch - says events for ever. */
+/* watch says events for ever. */
 static _Noreturn void watch(void)
 {
 	struct rdma_cm_event *e;
@@ -35,7 +35,7 @@ static _Noreturn void watch(void)
 	}
 }
 
-/* next - waits for an event, which must be this one, and returns its ID. */
+/* next waits for an event, which must be this one, and returns its ID. */
 static struct rdma_cm_id *next(enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *e;

@@ -18,7 +18,7 @@
 
 static char root[256];
 
-/* at - returns a path below the root; a thread may use two at a time. */
+/* at returns a path below the root; a thread may use two at a time. */
 static const char *at(const char *path)
 {
 	static __thread char buf[2][512];
@@ -29,7 +29,7 @@ static const char *at(const char *path)
 	return buf[next];
 }
 
-/* below - leaves out the tree's directory, which ends in ".d". */
+/* below leaves out the tree's directory, which ends in ".d". */
 static const char *below(const char *path)
 {
 	const char *tail = strstr(path, ".d/");

@@ -25,7 +25,7 @@ enum { PORT = 7471, SIZE = 1 << 20, TAG = 17 };
 static ucp_worker_h worker;
 static bool closed; /* by the peer */
 
-/* await - waits for the end of a request; also of one that has ended at once, or was refused. */
+/* await waits for the end of a request; also of one that has ended at once, or was refused. */
 static void await(ucs_status_ptr_t request)
 {
 	ucs_status_t status = UCS_PTR_STATUS(request);
@@ -55,7 +55,7 @@ static void receive_all(void *data)
 	await(ucp_tag_recv_nbx(worker, data, SIZE, TAG, -1, &param));
 }
 
-/* failed - the peer's end is no error for the server. */
+/* failed: the peer's end is no error for the server. */
 static void failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	(void)arg;

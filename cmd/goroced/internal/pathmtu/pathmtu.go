@@ -32,8 +32,8 @@ func Check(tool string, dev ib.Device, mtu ib.MTU) error {
 	case mtu != 0 && !mtu.Valid():
 		return driver.CheckMTU(tool, mtu)
 	case mtu > port.ActiveMTU:
-		return driver.Refuse(tool, "MTU", mtu, fmt.Sprintf("at most %d, which is what the packets of %s carry",
-			port.ActiveMTU, port.NetIf), ib.ErrInvalid)
+		return driver.Refuse(tool, "MTU", mtu,
+			fmt.Sprintf("at most %d, which is what the packets of %s carry", port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	}
 	return nil
 }

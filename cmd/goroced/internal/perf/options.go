@@ -197,11 +197,11 @@ func (o *Options) checkPath(attr *ib.DeviceAttr, port *ib.PortAttr) error {
 	case !o.MTU.Valid():
 		return driver.CheckMTU("perf", o.MTU)
 	case o.MTU > port.ActiveMTU:
-		return driver.Refuse("perf", "MTU", int(o.MTU), fmt.Sprintf("at most %d, which is what the packets of %s carry",
-			port.ActiveMTU, port.NetIf), ib.ErrInvalid)
+		return driver.Refuse("perf", "MTU", int(o.MTU),
+			fmt.Sprintf("at most %d, which is what the packets of %s carry", port.ActiveMTU, port.NetIf), ib.ErrInvalid)
 	case o.datagrams() && o.Size > int(o.MTU):
-		return driver.Refuse("perf", "Size", o.Size, fmt.Sprintf("1 to %d with UD, where a message is one packet",
-			o.MTU),
+		return driver.Refuse("perf", "Size", o.Size,
+			fmt.Sprintf("1 to %d with UD, where a message is one packet", o.MTU),
 			ib.ErrInvalid)
 	case 2*o.NumQP > MaxSize/areaSize(o, minCycle):
 		return driver.Refuse("perf", "NumQP", o.NumQP,
