@@ -12,8 +12,8 @@ import (
 // patience is how long Connect tries while the daemon has no room: as long as the C library.
 const patience = 30 * time.Second
 
-// Connect connects to one of the daemon's sockets. If more clients are waiting than its backlog has room for, the kernel
-// refuses a connect that does not wait, as all connects of Go programs, with EAGAIN: then Connect tries again.
+// Connect connects to one of the daemon's sockets. If more clients are waiting than its backlog has room for, the
+// kernel refuses a connect that does not wait, as all connects of Go programs, with EAGAIN: then Connect tries again.
 func Connect(ctx context.Context, k Kind, path string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
