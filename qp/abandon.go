@@ -22,5 +22,5 @@ func (q *QP) Abandon() {
 	p.silence()
 	p.commits.reset()
 	p.recv.held, p.doomed, p.inside = false, 0, noMessage
-	p.refused, p.dying = true, false
+	p.phase = refused
 }

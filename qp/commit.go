@@ -29,18 +29,27 @@ type commit struct {
 	wc        ib.WC
 	cq        *CQ           // for wc
 	srq       *SRQ          // where the receive of wc came from; nil if from RQ
-	nak       wire.Syndrome // commitError
-	event     ib.EventType  // commitError
+	nak       wire.Syndrome // commitRefusal
+	event     ib.EventType  // commitRefusal
 }
 
 type commitKind uint8
 
 const (
-	commitData   commitKind = iota // SEND or WRITE packet
-	commitRead                     // READ request: its responses may be sent from now on
-	commitSingle                   // CAS, FAA, ATOMIC WRITE, FLUSH: not executed yet
-	commitError                    // the request is refused, which ends the connection
+	commitData    commitKind = iota // SEND or WRITE packet
+	commitRead                      // READ request: its responses may be sent from now on
+	commitSingle                    // CAS, FAA, ATOMIC WRITE, FLUSH: not executed yet
+	commitRefusal                   // the request is refused, which ends the connection
 )
+
+// refusal returns the commit that refuses the request at psn with a NAK of the given code.
+func refusal(psn ib.PSN, code wire.Syndrome) commit {
+	event := ib.EventQPReqErr
+	if code == wire.NAKRemoteAccess {
+		event = ib.EventQPAccessErr
+	}
+	return commit{kind: commitRefusal, psn: psn, nak: code, event: event}
+}
 
 // commitQueue holds commits that wait for placements, oldest first. It has room only on
 // devices with memory that is not direct.
@@ -116,10 +125,11 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		case err == errLater:
 			return false
 		case err != nil:
-			r.die(c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+			denied := refusal(c.psn, wire.NAKRemoteAccess)
+			r.refuseNow(&denied)
 			return false
 		}
-	case commitError:
+	case commitRefusal:
 		r.refuseNow(c)
 		return false
 	}
@@ -196,17 +206,24 @@ func (c *commit) fail(good int) {
 	}
 }
 
-// refuseNow ends the connection because c is a request that cannot be executed.
+// refuseNow carries out a refusal: the QP goes to ERR. The NAK of a reliable connection
+// stays pending: it is still sent (IBTA 9.9.3).
 func (r *responder) refuseNow(c *commit) {
 	if c.hasWC {
 		c.hasWC = false // c may stay in the queue until ERR has flushed it
 		r.q.complete(c.cq, &c.wc, false)
 	}
-	if r.q.svc.reliable {
-		r.die(c.psn, c.nak, c.event)
-	} else { // unreliable services send no NAK
+	if !r.q.svc.reliable { // sends no NAK
 		r.q.becomeErr()
+		return
 	}
+	if r.phase == dying || r.q.state == ib.StateErr {
+		return
+	}
+	r.oweNAK(c.psn, c.nak)
+	r.phase, r.inside = dying, noMessage
+	r.q.raise(c.event)
+	r.q.becomeErr()
 }
 
 // notPlaced ends the connection because memory could not be written. The peer gets a
@@ -216,17 +233,14 @@ func (r *responder) notPlaced(c *commit) {
 	if c.messages > 0 { // packets of the train that were placed
 		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
 	}
-	switch {
-	case !r.q.svc.reliable: // sends no NAK
-		r.spoilReceive()
-		r.q.becomeErr()
-		return
-	case !c.isSend:
-		r.die(c.psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
-		return
+	failed := refusal(c.psn, wire.NAKRemoteAccess)
+	if c.isSend {
+		failed = refusal(c.psn, wire.NAKRemoteOp)
 	}
-	r.spoilReceive()
-	r.die(c.psn, wire.NAKRemoteOp, ib.EventQPReqErr)
+	if c.isSend || !r.q.svc.reliable {
+		r.spoilReceive()
+	}
+	r.refuseNow(&failed)
 }
 
 // spoilReceive makes the receive of the oldest commit's message complete with

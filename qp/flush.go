@@ -91,7 +91,7 @@ func (r *responder) flush(most int) error {
 		if !c.hasWC {
 			continue
 		}
-		if c.wc.Status == ib.WCSuccess || c.kind == commitError { // not carried out yet
+		if c.wc.Status == ib.WCSuccess || c.kind == commitRefusal { // not carried out yet
 			c.wc.Status = ib.WCWRFlushErr
 		}
 		r.q.complete(c.cq, &c.wc, false)

@@ -118,7 +118,7 @@ func (q *QP) becomeErr() {
 	q.state = ib.StateErr
 	q.req.stop()
 	q.timers.clearAll()
-	if !q.resp.dying {
+	if q.resp.phase != dying {
 		q.resp.silence()
 	}
 	q.flush()

@@ -97,7 +97,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	if r.q.late.add(run, lateOwner{slot: r.commits.next()}) != nil {
 		return 0
 	}
-	r.quiet = false
+	r.owed.discarding = false
 	r.epsn = r.epsn.Add(n)
 	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, ackReq: p.AckReq}, 1)
 	return n
@@ -107,7 +107,8 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 // receive is direct.
 func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 	bytes := uint64(len(p.Payload))
-	if p.PSN != r.epsn || r.inside != inSend || r.refused || !r.commits.empty() || bytes != uint64(r.q.attr.PathMTU) {
+	if p.PSN != r.epsn || r.inside != inSend || r.phase >= refused || !r.commits.empty() ||
+		bytes != uint64(r.q.attr.PathMTU) {
 		return 0
 	}
 	for at := 0; at < len(frames) && r.done+bytes <= r.recv.total; at += size {
@@ -118,7 +119,7 @@ func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 		n++
 	}
 	if n > 0 {
-		r.quiet = false
+		r.owed.discarding = false
 		r.epsn = r.epsn.Add(n)
 		r.acked = r.epsn.Add(-1)
 	}
@@ -161,8 +162,8 @@ func payloadLike(p *wire.Packet, frame []byte) []byte {
 // of an earlier WRITE is known (again).
 func (r *responder) nextOnly(p *wire.Packet) bool {
 	n := len(p.Payload)
-	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage && !r.refused &&
-		n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n
+	return p.Opcode == wire.RCWriteOnly && p.PSN == r.epsn && r.again != nil && r.inside == noMessage &&
+		r.phase < refused && n > 0 && n <= int(r.q.attr.PathMTU) && int(p.RETH.Len) == n
 }
 
 // holds reports whether p passes nextOnly and its R_Key is valid for the region of the
@@ -173,7 +174,7 @@ func (r *responder) holds(p *wire.Packet) bool {
 
 // wrote advances epsn, msn and acked past n WRITE ONLYs.
 func (r *responder) wrote(n int) {
-	r.quiet = false
+	r.owed.discarding = false
 	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
 	r.acked = r.epsn.Add(-1)
 }

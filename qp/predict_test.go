@@ -33,8 +33,8 @@ func twins(t *testing.T) [2]*host {
 // told holds the answers of a responder and its state.
 func (h *host) told(now ib.Instant) string {
 	r := &h.q.resp
-	return fmt.Sprintf("%s epsn %v msn %v acked %v quiet %v, %v", h.answers(now), r.epsn, r.msn, r.acked, r.quiet,
-		h.q.State())
+	return fmt.Sprintf("%s epsn %v msn %v acked %v discarding %v, %v", h.answers(now), r.epsn, r.msn, r.acked,
+		r.owed.discarding, h.q.State())
 }
 
 // TestForeseenRequests checks that a responder gives the same results with and without

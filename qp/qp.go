@@ -305,7 +305,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	r := &rules[q.state]
 	n, trains := 0, 0
-	if r.respond || q.resp.dying {
+	if r.respond || q.resp.phase == dying {
 		n, trains = q.resp.emit(now, out)
 	}
 	r = &rules[q.state] // emit may have gone to ERR for a READ whose memory is gone

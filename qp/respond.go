@@ -34,9 +34,9 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		trains += r.readTrain(s, &out[n-1], len(out)-n-trains)
 	}
 	switch {
-	case n+trains == len(out) || !r.nak || r.res.next() != nil:
-	case !r.commits.empty() && !r.dying:
-		r.nakHeld = true
+	case n+trains == len(out) || r.owed.nak == 0 || r.res.next() != nil:
+	case !r.commits.empty() && r.phase != dying:
+		r.owed.held = true
 	default:
 		r.emitNAK(&out[n])
 		n++
@@ -47,13 +47,13 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 // emitNAK builds the pending NAK. If the NAK had to wait for memory, and the packet it
 // asks for was accepted meanwhile, it becomes a sequence NAK of the PSN expected now.
 func (r *responder) emitNAK(tx *TxPacket) {
-	psn, code := r.nakPSN, r.nakCode
-	if r.nakHeld && !r.dying && psn != r.epsn {
+	psn, code := r.owed.psn, r.owed.nak
+	if r.owed.held && r.phase != dying && psn != r.epsn {
 		psn, code = r.epsn, wire.NAKSequence
 	}
 	r.q.header(tx, wire.OpAck, psn)
 	tx.AETH = wire.AETH{Syndrome: code, MSN: r.msn}
-	r.nak, r.dying = false, false
+	r.owed.nak, r.phase = 0, min(r.phase, refused)
 	r.acksSent()
 }
 
@@ -100,13 +100,13 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 
 // implied drops the pending ACK if a response with PSN psn acknowledges as much.
 func (r *responder) implied(psn ib.PSN) {
-	if r.ack && !r.acked.After(psn) {
+	if r.owed.acks > 0 && !r.acked.After(psn) {
 		r.acksSent()
 	}
 }
 
 func (r *responder) acksSent() {
-	r.ack, r.ackAgain, r.ackCount, r.told = false, false, 0, r.acked
+	r.owed.acks, r.owed.again, r.ackSent = 0, false, r.acked
 	r.q.timers.clear(timerDelayedACK)
 }
 
@@ -114,15 +114,15 @@ func (r *responder) acksSent() {
 // its delay is over, or if it is for ackMost requests or ackPackets packets. Without
 // the delay each round of a ping-pong would take one more send call.
 func (r *responder) emitACK(now ib.Instant, tx *TxPacket, behindData bool) int {
-	if !r.ack || r.res.next() != nil {
+	if r.owed.acks == 0 || r.res.next() != nil {
 		return 0
 	}
-	few := r.ackCount < ackMost && r.acked.Sub(r.told) < ackPackets
+	few := r.owed.acks < ackMost && r.acked.Sub(r.ackSent) < ackPackets
 	if !behindData && few && r.q.timers.isSet(timerDelayedACK) && now < r.q.timers[timerDelayedACK] {
 		return 0
 	}
 	r.q.header(tx, wire.OpAck, r.acked)
-	tx.AETH, tx.Again = r.aeth(), r.ackAgain
+	tx.AETH, tx.Again = r.aeth(), r.owed.again
 	r.acksSent()
 	return 1
 }
@@ -145,6 +145,7 @@ func (r *responder) revoked(now ib.Instant, s *resource) {
 	// first PSN of the request, which a requester that has some responses ignores.
 	psn := s.cursor
 	r.res.cancel()
-	r.die(psn, wire.NAKRemoteAccess, ib.EventQPAccessErr)
-	r.owe(psn, wire.NAKRemoteAccess)
+	denied := refusal(psn, wire.NAKRemoteAccess)
+	r.refuseNow(&denied)
+	r.oweNAK(psn, denied.nak)
 }

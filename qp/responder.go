@@ -8,12 +8,13 @@ import (
 )
 
 // responder executes the peer's requests in PSN order and answers them. It keeps
-// pending answers as state (one ACK, one NAK, the resources that have responses to
-// send), never as packets; respond.go builds the packets.
+// pending answers as state (owed, and the resources that have responses to send),
+// never as packets; respond.go builds the packets.
 type responder struct {
-	q    *QP
-	epsn ib.PSN // expected PSN
-	msn  ib.PSN // messages completed
+	q     *QP
+	phase phase
+	epsn  ib.PSN // expected PSN
+	msn   ib.PSN // messages completed
 
 	srq *SRQ // where receives come from, if not from RQ; XRC: the SRQ of the latest request
 
@@ -31,20 +32,33 @@ type responder struct {
 	// acked is the latest PSN of a SEND or WRITE that may be acknowledged. READs and atomics are acknowledged by their
 	// responses alone (IBTA 9.7.5.1.2), so a plain ACK never has a PSN of theirs: rdma_rxe as the requester would
 	// complete the READ by it, without data (rxe_comp.c check_ack). rdma_rxe's ack_psn is the same.
-	acked ib.PSN
+	acked   ib.PSN
+	ackSent ib.PSN // what acked was when the latest answer left
+	owed    owed
+}
 
-	quiet       bool   // a packet was dropped (gap, RNR, noRoom); later PSNs are dropped silently
-	ack         bool   // an ACK of acked is pending
-	ackCount    int    // requests with AckReq since the last ACK
-	told        ib.PSN // the PSN that the last answer acknowledged
-	ackAgain    bool   // the pending ACK answers a duplicate request
-	nak         bool   // a NAK is pending
-	nakHeld     bool   // the NAK had to wait until the data before its PSN was in memory
-	nakPSN      ib.PSN
-	nakCode     wire.Syndrome
-	established bool // EventCommEst was raised
-	refused     bool // a request was refused with a fatal NAK: those behind it are dropped
-	dying       bool // that NAK is pending: it is sent although the QP is in ERR
+// phase says how far the connection has come.
+type phase uint8
+
+const (
+	idle    phase = iota // no request of the connection has arrived
+	open                 // requests are executed
+	refused              // a request was refused: those behind it are dropped
+	dying                // the QP is in ERR, and the NAK of that request is still to be sent (IBTA 9.9.3)
+)
+
+// owed is what the requester is to be told, apart from the responses of READs and atomics:
+// an ACK, a NAK, or both.
+type owed struct {
+	acks  int           // requests to acknowledge, by one ACK of responder.acked; 0: none
+	psn   ib.PSN        // of nak
+	nak   wire.Syndrome // 0: none
+	again bool          // one of the requests of acks is a duplicate
+	held  bool          // nak had to wait until the data before psn was in memory
+
+	// discarding says that a request was dropped, for a gap, an RNR NAK or lack of room. Until it
+	// comes again, later PSNs are dropped without a NAK (IBTA 9.7.5.1.2).
+	discarding bool
 }
 
 // message says which kind of message a MIDDLE or LAST packet may continue.
@@ -89,12 +103,12 @@ func (r *responder) init(q *QP) {
 func (r *responder) start() {
 	a := &r.q.attr
 	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
-	r.told, r.res.progress.Until = r.acked, r.epsn
+	r.ackSent, r.res.progress.Until = r.acked, r.epsn
 	r.res.size(a.MaxDestRdAtomic)
 	r.inside = noMessage
 	r.silence()
 	r.commits.reset()
-	r.quiet, r.refused, r.dying, r.established = false, false, false, false
+	r.phase = idle
 }
 
 func (r *responder) applyAttrs() {
@@ -105,7 +119,7 @@ func (r *responder) applyAttrs() {
 
 // silence discards all pending answers.
 func (r *responder) silence() {
-	r.ack, r.ackAgain, r.nak, r.ackCount = false, false, false, 0
+	r.owed = owed{}
 	r.res.cancel()
 }
 
@@ -113,7 +127,7 @@ func (r *responder) silence() {
 func (r *responder) reset() {
 	r.silence()
 	r.commits.reset()
-	r.refused, r.dying, r.inside = false, false, noMessage
+	r.phase, r.inside = idle, noMessage
 	r.q.cfg.RQ.Discard()
 	r.recv.held, r.doomed = false, 0
 }
@@ -167,7 +181,7 @@ func (r *responder) chooseSRQ(p *wire.Packet) bool {
 // handle handles a request packet (IBTA 9.7.4.1, figure 89): it checks the PSN, then
 // the order of opcodes, then executes the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
-	if r.refused || r.foreseen(now, p) {
+	if r.phase >= refused || r.foreseen(now, p) {
 		return
 	}
 	switch d := p.PSN.Sub(r.epsn); {
@@ -178,13 +192,13 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 		r.duplicate(now, p)
 		return
 	}
-	r.quiet = false
+	r.owed.discarding = false
 	r.raiseCommEst()
 	switch {
 	case !r.commits.room():
 		r.noRoom()
 	case !r.inOrder(p), r.q.svc.xrc && !r.chooseSRQ(p):
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
 	case p.Opcode.IsSend():
 		r.send(now, p)
 	case p.Opcode.IsWrite():
@@ -200,19 +214,12 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 // that the peer is ready before the connection manager's last message says so (IBTA
 // 11.6.3.2).
 func (r *responder) raiseCommEst() {
-	if r.q.state == ib.StateRTR && !r.established {
-		r.established = true
-		r.q.raise(ib.EventCommEst)
+	if r.phase != idle {
+		return
 	}
-}
-
-// refuse rejects a request that cannot be executed: a reliable connection ends with a
-// NAK, an unreliable one drops the message.
-func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
-	if r.q.svc.reliable {
-		r.fatal(now, psn, code, event)
-	} else {
-		r.drop()
+	r.phase = open
+	if r.q.state == ib.StateRTR {
+		r.q.raise(ib.EventCommEst)
 	}
 }
 
@@ -221,7 +228,7 @@ func (r *responder) refuse(now ib.Instant, psn ib.PSN, code wire.Syndrome, event
 // once, and use up its retries long before slow memory is ready.
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
-	r.quiet = true
+	r.owed.discarding = true
 	if !r.q.svc.reliable {
 		r.inside = noMessage
 	}
@@ -230,12 +237,12 @@ func (r *responder) noRoom() {
 // outOfSequence answers a gap with one sequence NAK of the expected PSN; more
 // packets behind the same gap are dropped silently (IBTA 9.7.5.1.2).
 func (r *responder) outOfSequence() {
-	if r.quiet {
+	if r.owed.discarding {
 		return
 	}
 	r.q.cfg.Stats.OutOfSeqRequest++
-	r.quiet = true
-	r.owe(r.epsn, wire.NAKSequence)
+	r.owed.discarding = true
+	r.oweNAK(r.epsn, wire.NAKSequence)
 }
 
 // inOrder checks the opcode against the message that is under way, and the
@@ -298,7 +305,9 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
 	if !r.q.svc.reliable {
 		if r.srq != nil {
-			r.commit(now, r.failedReceive(ib.WCLocLenErr), 0)
+			var c commit
+			r.failedReceive(&c, ib.WCLocLenErr)
+			r.commit(now, c, 0)
 		}
 		r.drop()
 		return
@@ -333,13 +342,15 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	case err != nil && !r.q.svc.reliable:
 		r.q.fatal()
 	case err != nil:
-		r.fatal(now, p.PSN, wire.NAKRemoteOp, ib.EventQPFatal)
+		c := refusal(p.PSN, wire.NAKRemoteOp)
+		c.event = ib.EventQPFatal
+		r.refuse(now, c)
 	case !ok && !r.q.svc.reliable:
 		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
-		r.quiet = true
-		r.owe(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
+		r.owed.discarding = true
+		r.oweNAK(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
 	case r.recv.invalid != ib.WCSuccess:
 		r.failReceive(now, p, r.recv.invalid, wire.NAKRemoteOp)
 		return false
@@ -347,19 +358,18 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	return ok
 }
 
-// failReceive completes the receive in use with status and ends the connection with a
-// NAK of the given code.
+// failReceive completes the receive in use with status and refuses its request with code.
 func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
-	c := r.failedReceive(status)
-	c.psn, c.nak, c.event = p.PSN, code, ib.EventQPReqErr
-	r.fail(now, c)
+	c := refusal(p.PSN, code)
+	r.failedReceive(&c, status)
+	r.refuse(now, c)
 }
 
-// failedReceive returns a commit that completes the receive in use with an error.
-func (r *responder) failedReceive(status ib.WCStatus) commit {
+// failedReceive stores a completion of the receive in use with an error in c.
+func (r *responder) failedReceive(c *commit, status ib.WCStatus) {
 	r.recv.held = false
-	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
-	return commit{hasWC: true, wc: wc, cq: r.recv.cq, srq: r.recv.srq}
+	c.hasWC, c.cq, c.srq = true, r.recv.cq, r.recv.srq
+	c.wc = ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
 }
 
 // receiveDone stores the completion of the receive in use in c.
@@ -387,7 +397,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 	left := uint64(r.write[0].Len) - r.done
 	n := uint64(len(p.Payload))
 	if n > left || p.Opcode.Ends() && n != left {
-		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
 		return
 	}
 	withImm := p.Opcode.Headers()&wire.HasImm != 0
@@ -401,7 +411,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if err != nil {
-		r.refuse(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKRemoteAccess))
 		return
 	}
 	r.done += n
@@ -416,7 +426,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 // checked (IBTA 9.7.4.1.5).
 func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
 	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.Len > maxMessage {
-		r.refuse(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
 		return false
 	}
 	if !r.checkRETH(now, p, ib.RemoteWrite, &r.write[0]) {
@@ -434,7 +444,7 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 	}
 	s, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
 	if fault != mr.FaultNone {
-		r.refuse(now, p.PSN, wire.NAKRemoteAccess, ib.EventQPAccessErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKRemoteAccess))
 		return false
 	}
 	*span = s
@@ -444,7 +454,7 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 // readRequest handles an RDMA READ request, which takes one PSN for each response packet.
 func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	if r.q.attr.Access&ib.RemoteRead == 0 || p.RETH.Len > maxMessage || !r.res.free() {
-		r.fatal(now, p.PSN, wire.NAKInvalidRequest, ib.EventQPReqErr)
+		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
 		return
 	}
 	var span [1]mr.Span
@@ -475,7 +485,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
-		r.ackAgain = true
+		r.owed.again = true
 		r.oweACK(now)
 	case p.Opcode.IsRead():
 		r.res.readAgain(p, int(r.q.attr.PathMTU))
@@ -484,46 +494,30 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// fatal refuses the request at psn and ends the connection, once the data of the
-// requests before it is in memory.
-func (r *responder) fatal(now ib.Instant, psn ib.PSN, code wire.Syndrome, event ib.EventType) {
-	r.fail(now, commit{psn: psn, nak: code, event: event})
-}
-
-// fail makes c end the connection once the commits before it are carried out. Requests
-// behind it are dropped.
-func (r *responder) fail(now ib.Instant, c commit) {
-	c.kind = commitError
-	r.refused, r.inside = true, noMessage
+// refuse refuses a request that cannot be executed. A reliable connection ends once the
+// requests before it are carried out, and drops those behind it (IBTA 9.9.3). A message of an
+// unreliable service is dropped, unless its receive fails: that ends the connection too.
+func (r *responder) refuse(now ib.Instant, c commit) {
+	if !r.q.svc.reliable && !c.hasWC {
+		r.drop()
+		return
+	}
+	r.phase, r.inside = refused, noMessage
 	r.commit(now, c, 0)
 }
 
-// die takes the QP to ERR at once, and keeps the NAK that ends the connection pending:
-// it is still sent (IBTA 9.9.3).
-func (r *responder) die(psn ib.PSN, code wire.Syndrome, event ib.EventType) {
-	if r.dying || r.q.state == ib.StateErr {
-		return
-	}
-	r.owe(psn, code)
-	r.refused, r.dying = true, true
-	r.inside = noMessage
-	r.q.raise(event)
-	r.q.becomeErr()
-}
-
-// owe makes a NAK pending. emit sends it once everything before its PSN is in memory;
+// oweNAK makes a NAK pending. emit sends it once everything before its PSN is in memory;
 // it also replaces a pending ACK, since a NAK acknowledges what is before it.
-func (r *responder) owe(psn ib.PSN, code wire.Syndrome) {
-	r.nak, r.nakHeld, r.nakPSN, r.nakCode = true, false, psn, code
+func (r *responder) oweNAK(psn ib.PSN, code wire.Syndrome) {
+	r.owed.nak, r.owed.psn, r.owed.held = code, psn, false
 }
 
 // oweACK makes an ACK pending. If one is pending already, the two are merged.
 func (r *responder) oweACK(now ib.Instant) {
-	r.ackCount++
-	if r.ack {
+	r.owed.acks++
+	if r.owed.acks > 1 {
 		r.q.cfg.Stats.AckDeferred++
 		return
 	}
-	r.ack = true
 	r.q.timers.set(timerDelayedACK, now+ib.Instant(r.q.cfg.AckDelay))
 }

@@ -23,11 +23,7 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 		code = r.openAtomic(p, &res)
 	}
 	if code != 0 {
-		event := ib.EventQPReqErr
-		if code == wire.NAKRemoteAccess {
-			event = ib.EventQPAccessErr
-		}
-		r.fatal(now, p.PSN, code, event)
+		r.refuse(now, refusal(p.PSN, code))
 		return
 	}
 	if res.late() && r.q.cfg.MaxLate == 0 {
