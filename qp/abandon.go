@@ -16,11 +16,11 @@ func (q *QP) Abandon() {
 	r := &q.req
 	r.stop()
 	r.oldest, r.cur = r.tail, r.tail
-	r.behind, r.doomed = false, 0
-	r.failed, r.placing = false, 0
+	r.unfetched, r.toFlush = false, 0
+	r.failed.set, r.placing = false, 0
 	p := &q.resp
 	p.silence()
 	p.commits.reset()
-	p.recv.held, p.doomed, p.inside = false, 0, noMessage
+	p.recv.held, p.toFlush, p.inside = false, 0, noMessage
 	p.phase = refused
 }

@@ -55,7 +55,7 @@ func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
 // impliedNAK starts the retransmission from una. It does so once for a gap, since more
 // packets of the same flight imply the same loss.
 func (r *requester) impliedNAK(now ib.Instant) {
-	if r.gap {
+	if r.recovering {
 		return
 	}
 	r.q.cfg.Stats.ImpliedNAK++
@@ -72,7 +72,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.releaseRange(r.win.una, psn)
 	r.win.una = psn
 	r.progress.confirm(psn, n)
-	r.gap = false
+	r.recovering = false
 	r.refill()
 	r.q.flow.onACK(n)
 	r.q.timers.clear(timerRNR)
@@ -93,32 +93,32 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 }
 
 // complete finishes the oldest requests that are acknowledged and placed. It fails the
-// stuck request once all before it are complete.
+// unreadable request once all before it are complete.
 func (r *requester) complete() {
 	for r.oldest != r.cur {
 		s := r.slot(r.oldest)
-		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.StateErr || r.failed && r.oldest == r.failSlot {
+		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.StateErr || r.failed.is(r.oldest) {
 			break
 		}
-		if r.stuck && r.oldest == r.stuckSlot { // the peer had received all of it
-			r.stuck = false
+		if r.unreadable.is(r.oldest) { // the peer had received all of it
+			r.unreadable.set = false
 		}
 		r.oldest++
 		r.finish(r.oldest-1, ib.WCSuccess)
 	}
-	if r.stuck && r.oldest == r.stuckSlot {
-		r.stuck = false
-		r.fail(r.oldest, ib.WCLocProtErr)
+	if r.unreadable.is(r.oldest) {
+		r.unreadable.set = false
+		r.fail(r.oldest, r.unreadable.status)
 	}
 }
 
 // checkDrained raises EventSQDrained, if the application asked for it, once nothing is
 // under way in SQD (IBTA 10.3.1.7).
 func (r *requester) checkDrained() {
-	if r.q.state != ib.StateSQD || r.drained || r.busy() {
+	if r.q.state != ib.StateSQD || r.drainReported || r.busy() {
 		return
 	}
-	r.drained = true
+	r.drainReported = true
 	if r.q.attr.SQDNotify {
 		r.q.raise(ib.EventSQDrained)
 	}
@@ -139,12 +139,12 @@ func (r *requester) credit(p *wire.Packet) {
 	}
 	n, counted := p.AETH.Syndrome.Credits()
 	if !counted {
-		r.credited = false
+		r.credits.counted = false
 		return
 	}
 	lsn := p.AETH.MSN.Add(n)
-	if !r.credited || lsn.After(r.lsn) {
-		r.credited, r.lsn = true, lsn
+	if !r.credits.counted || lsn.After(r.credits.lsn) {
+		r.credits.counted, r.credits.lsn = true, lsn
 	}
 }
 
@@ -255,13 +255,13 @@ func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
 	if r.q.timers.isSet(timerRNR) {
 		return
 	}
-	if r.rnrRetry == 0 {
+	if r.rnrRetries == 0 {
 		st.RNRRetryExceeded++
 		r.fail(r.find(p.PSN), ib.WCRNRRetryExcErr)
 		return
 	}
-	if r.rnrRetry != rnrForEver {
-		r.rnrRetry--
+	if r.rnrRetries != rnrForEver {
+		r.rnrRetries--
 	}
 	r.goBack(p.PSN, false)
 	r.probe.stop()
@@ -295,7 +295,7 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	}
 	r.q.cfg.Stats.RcvdSeqErr++
 	r.probeAnswered(now)
-	if !r.acknowledge(now, p.PSN) || r.gap {
+	if !r.acknowledge(now, p.PSN) || r.recovering {
 		return
 	}
 	r.lost(now, p.PSN)

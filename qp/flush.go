@@ -4,32 +4,32 @@ import "github.com/goroce/goroce/ib"
 
 // This file is the flush: in ERR, and for send requests in SQE, everything that is queued completes
 // with an error (IBTA 10.3.1.5, 10.3.1.6). Queues may be long, and the application may post all the
-// time, so a flush is done in parts. It first dooms what is posted by then. Each part completes
+// time, so a flush is done in parts. It first counts what is posted by then. Each part completes
 // FlushMost requests; as long as there are more, Effects.Doorbell asks the owner for the next part.
-// What is posted later rings the doorbell, which dooms it too.
+// What is posted later rings the doorbell, which adds it.
 
 // FlushMost bounds the requests that one input flushes.
 const FlushMost = 64
 
-// flush dooms what is queued on both queues and completes the first part of it. While a placement
+// flush counts what is queued on both queues and completes the first part of it. While a placement
 // may still write to memory of a request, the flush waits: a completion would give that
 // memory back to the application.
 func (q *QP) flush() {
 	if q.late.pending() > 0 {
 		return
 	}
-	q.req.doom()
-	q.resp.doom()
+	q.req.startFlush()
+	q.resp.startFlush()
 	q.flushSome()
 }
 
-// flushSome completes the next part of what is doomed: send requests first.
+// flushSome completes the next part of what is to be flushed: send requests first.
 func (q *QP) flushSome() {
 	n, err := q.req.flush(FlushMost)
 	if err != nil {
 		q.fatal()
 	}
-	q.ring = q.req.doomed > 0
+	q.ring = q.req.toFlush > 0
 	if q.state != ib.StateErr || q.ring {
 		return
 	}
@@ -43,28 +43,28 @@ func (q *QP) flushSome() {
 	}
 }
 
-// doom makes flush complete all requests that are posted by now.
-func (r *requester) doom() {
-	r.behind = false
-	r.doomed = r.tail - r.oldest + uint32(r.q.cfg.SQ.Len())
+// startFlush makes flush complete all requests that are posted by now.
+func (r *requester) startFlush() {
+	r.unfetched = false
+	r.toFlush = r.tail - r.oldest + uint32(r.q.cfg.SQ.Len())
 }
 
-// flush completes up to most doomed requests, oldest first: with success those that were answered
+// flush completes up to most of the requests to flush, oldest first: with success those that were answered
 // and waited only for placements, unless they are behind the failed one; the failed one
 // with its status; the rest with WCWRFlushErr. It returns how many.
 func (r *requester) flush(most int) (n int, err error) {
-	for ; r.doomed > 0 && n < most; n++ {
+	for ; r.toFlush > 0 && n < most; n++ {
 		if r.oldest == r.tail {
 			if err = r.fetch(); err != nil || r.oldest == r.tail {
-				r.doomed = 0
+				r.toFlush = 0
 				break
 			}
 		}
 		status := ib.WCWRFlushErr
 		switch {
-		case r.failed && r.oldest == r.failSlot:
-			status, r.failed, r.spoilt = r.failStatus, false, true
-		case !r.spoilt && r.slot(r.oldest).acked:
+		case r.failed.is(r.oldest):
+			status, r.failed.set, r.failedFlushed = r.failed.status, false, true
+		case !r.failedFlushed && r.slot(r.oldest).acked:
 			status = ib.WCSuccess
 		}
 		r.finish(r.oldest, status)
@@ -72,19 +72,19 @@ func (r *requester) flush(most int) (n int, err error) {
 			r.cur++
 		}
 		r.oldest++
-		r.doomed--
+		r.toFlush--
 	}
 	return n, err
 }
 
-// doom makes flush complete all receives that are posted by now.
-func (r *responder) doom() { r.doomed = uint32(r.q.cfg.RQ.Available()) }
+// startFlush makes flush complete all receives that are posted by now.
+func (r *responder) startFlush() { r.toFlush = uint32(r.q.cfg.RQ.Available()) }
 
 // unflushed reports whether flush has more to complete.
-func (r *responder) unflushed() bool { return !r.commits.empty() || r.recv.held || r.doomed > 0 }
+func (r *responder) unflushed() bool { return !r.commits.empty() || r.recv.held || r.toFlush > 0 }
 
 // flush completes up to most receives: those of commits that wait for placements, then the one in
-// use, then the doomed ones. Those in an SRQ stay for other QPs.
+// use, then those of the ring. Those in an SRQ stay for other QPs.
 func (r *responder) flush(most int) error {
 	for ; most > 0 && !r.commits.empty(); r.commits.head++ {
 		c := r.commits.at(r.commits.head)
@@ -99,9 +99,9 @@ func (r *responder) flush(most int) error {
 	}
 	for ; most > 0 && r.unflushed(); most-- {
 		if !r.recv.held {
-			r.doomed--
+			r.toFlush--
 			if ok, err := r.popReceive(); !ok || err != nil {
-				r.doomed = 0
+				r.toFlush = 0
 				return err
 			}
 		}

@@ -14,7 +14,7 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	}
 	r.progress.repeat(psn, lost)
 	if lost {
-		r.lead = r.askRepeats
+		r.repeats.left = r.repeats.ask
 	}
 	// Marked packets count as lost: they are no longer in flight for the Flow. If all are marked
 	// already, nothing was sent since the loss before.
@@ -24,14 +24,14 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 		r.q.flow.release(r.win.mark(psn, n), s.cost)
 		psn = psn.Add(n)
 	}
-	r.unasked = 0
+	r.ackReqs.since = 0
 	r.probe.due = 0
 }
 
 // lost starts the retransmission from psn on after an answer that shows a loss. The
 // responder has discarded the packets behind psn, so the timing of one of them stops.
 func (r *requester) lost(now ib.Instant, psn ib.PSN) {
-	r.gap = true
+	r.recovering = true
 	r.probe.stop()
 	r.q.flow.onLoss(now)
 	r.recover(now, psn)
@@ -42,12 +42,12 @@ func (r *requester) lost(now ib.Instant, psn ib.PSN) {
 // NAKs and implied NAKs). In rdma_rxe a count of 7 means no limit; here it means seven.
 func (r *requester) recover(now ib.Instant, psn ib.PSN) {
 	st := r.q.cfg.Stats
-	if r.retry == 0 {
+	if r.retries == 0 {
 		st.RetryExceeded++
 		r.fail(r.find(r.win.una), ib.WCRetryExcErr)
 		return
 	}
-	r.retry--
+	r.retries--
 	st.CompleterRetry++
 	r.goBack(psn, true)
 	r.armAck(now)
@@ -64,7 +64,7 @@ func (r *requester) ackTimeout(now ib.Instant) {
 		return
 	}
 	r.q.cfg.Stats.LocalAckTimeout++
-	r.gap = true
+	r.recovering = true
 	r.probe.askedAgain(now, byTimeout)
 	r.q.flow.onTimeout(now)
 	r.recover(now, r.win.una)

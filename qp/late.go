@@ -156,8 +156,8 @@ func (r *requester) placed(i uint32, err error) {
 		r.fail(i, ib.WCLocProtErr)
 		return
 	}
-	if err != nil && (!r.failed || i-r.oldest < r.failSlot-r.oldest) {
-		r.failed, r.failSlot, r.failStatus = true, i, ib.WCLocProtErr
+	if err != nil && (!r.failed.set || i-r.oldest < r.failed.slot-r.oldest) {
+		r.failed = failure{set: true, slot: i, status: ib.WCLocProtErr}
 	}
 	r.complete()
 	r.checkDrained()

@@ -130,7 +130,7 @@ func (q *QP) becomeErr() {
 func (q *QP) becomeSQE() {
 	q.state = ib.StateSQE
 	q.timers.clear(timerPace)
-	q.req.doom()
+	q.req.startFlush()
 	q.flushSome()
 }
 

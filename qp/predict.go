@@ -191,13 +191,14 @@ func (r *requester) train(tx *TxPacket, most int) int {
 	if !s.begun || s.first == psn || tx.SGL == nil && !s.slow {
 		return 0
 	}
-	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1, r.askEvery()-1-r.unasked)
+	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1,
+		r.askEvery()-1-r.ackReqs.since)
 	if n <= 0 {
 		return 0
 	}
 	tx.Train = n
-	r.gaveOut(s, n)
-	r.unasked += n
+	r.advance(s, n)
+	r.ackReqs.since += n
 	return n
 }
 

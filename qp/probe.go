@@ -195,7 +195,7 @@ func (r *requester) probeAnswered(now ib.Instant) {
 // armProbe starts the probe timer if an answer was requested and is missing.
 func (r *requester) armProbe(now ib.Instant) {
 	p := &r.probe
-	if !r.q.cfg.Probe || r.q.flow.noProbes || p.sent == probesMost || !r.win.holds(r.asked) {
+	if !r.q.cfg.Probe || r.q.flow.noProbes || p.sent == probesMost || !r.win.holds(r.ackReqs.latest) {
 		r.q.timers.clear(timerProbe)
 		return
 	}

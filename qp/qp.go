@@ -160,7 +160,7 @@ func (q *QP) SetFlow(f *Flow) {
 // AskRepeats sets AckReq in the first n request packets of each retransmission after a loss,
 // for an owner that needs to know whether they arrive (package offload). With 0, the initial
 // value, only the packets that have AckReq anyway ask for an ACK.
-func (q *QP) AskRepeats(n int) { q.req.askRepeats = n }
+func (q *QP) AskRepeats(n int) { q.req.repeats.ask = n }
 
 // Doorbell tells the QP that its rings hold new requests, which NextPackets takes out when
 // it can send them. Where requests are flushed, Doorbell flushes some.
@@ -172,11 +172,11 @@ func (q *QP) Doorbell(now ib.Instant) {
 	case r.flush:
 		q.flush()
 	case r.flushSend:
-		q.req.doom()
+		q.req.startFlush()
 		q.flushSome()
 	default:
-		q.req.behind = true
-		if q.req.doomed > 0 { // since SQE
+		q.req.unfetched = true
+		if q.req.toFlush > 0 { // since SQE
 			q.flushSome()
 		}
 	}
@@ -300,7 +300,7 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 // the packets and calls Sent.
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
-	if q.req.behind && rules[q.state].resend && q.req.doomed == 0 && q.req.fetch() != nil {
+	if q.req.unfetched && rules[q.state].resend && q.req.toFlush == 0 && q.req.fetch() != nil {
 		q.fatal()
 	}
 	r := &rules[q.state]
@@ -313,7 +313,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	case r.resend && q.svc.reliable:
 		used, more := q.req.emit(now, out[n:len(out)-trains])
 		n, trains = n+used, trains+more
-	case r.resend && q.req.doomed == 0:
+	case r.resend && q.req.toFlush == 0:
 		n += q.req.emitUnreliable(now, out[n:])
 	}
 	if r.respond && n+trains < len(out) {
@@ -321,7 +321,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.settle()
-	q.send = n+trains == len(out) || q.req.behind && q.req.cur == q.req.tail
+	q.send = n+trains == len(out) || q.req.unfetched && q.req.cur == q.req.tail
 	return n
 }
 

@@ -18,46 +18,65 @@ type requester struct {
 
 	oldest, cur, tail uint32
 
-	doomed uint32 // how many requests flush is to complete: the fetched ones, then those in the ring
+	toFlush uint32 // requests that flush is to complete: the fetched ones, then those in the ring
 
-	win   window
-	reads readTable
-	probe prober
-	// placing counts the unfinished placements of READ data and atomic results.
-	placing int
-	ssn     ib.PSN // of the latest message begun
-	lsn     ib.PSN // credit limit
-	// credited says that the responder sends credits, so that lsn applies.
-	credited bool
-	behind   bool // the ring may hold requests that fetch has not taken
-	spoilt   bool // flush has completed the failed request: none of those behind it succeeds
-
-	retry    uint8 // retries left of RetryCnt
-	rnrRetry uint8 // RNR retries left
-	// gap says that a loss was seen and handled. Until something is acknowledged,
-	// further NAKs and implied NAKs of the same flight are ignored.
-	gap        bool
-	askRepeats int  // packets of each repetition that ask for an ACK
-	lead       int  // of these, packets of the latest repetition that are still to be sent
-	starved    bool // the payload of the next packet must be fetched first
-	// readBlocked is the room in the congestion window, in packets, that the next READ waits for; 0 if none waits.
-	readBlocked int16
-	unasked     int    // packets since the last AckReq
-	asked       ib.PSN // highest PSN for which an answer was requested
-	drained     bool   // checkDrained has reported that nothing is in flight in SQD
-
+	win      window
+	reads    readTable
+	probe    prober
 	progress Progress
+	credits  credits
+	ackReqs  ackReqs
+	repeats  repeats
 
-	// stuckSlot is a request whose memory cannot be read. It fails once those before it
+	placing int    // unfinished placements of READ data and atomic results
+	ssn     ib.PSN // send sequence number (IBTA 9.7.7.2) of the latest message begun
+
+	retries    uint8 // left of RetryCnt
+	rnrRetries uint8 // left of RNRRetry
+
+	// recovering says that a loss was seen and handled. Until something is acknowledged,
+	// further NAKs and implied NAKs of the same flight are ignored.
+	recovering    bool
+	unfetched     bool  // the ring may hold requests that fetch has not taken
+	fetchBlocked  bool  // the next packet waits until its payload is fetched
+	readBlocked   int16 // room in the congestion window, in packets, that the next READ waits for; 0: none waits
+	drainReported bool  // checkDrained has reported that nothing is in flight in SQD
+	failedFlushed bool  // flush has completed the failed request: none of those behind it succeeds
+
+	// unreadable is a request whose memory cannot be read. It fails once those before it
 	// are complete; until then neither it nor any request behind it is sent.
-	stuck     bool
-	stuckSlot uint32
-
-	// failSlot is the request that took the QP to ERR, and failed is set until it is flushed.
-	failed     bool
-	failSlot   uint32
-	failStatus ib.WCStatus
+	unreadable failure
+	// failed is the request that took the QP to ERR or SQE, until it is flushed.
+	failed failure
 }
+
+// credits is the responder's end-to-end flow control (IBTA 9.7.7.2).
+type credits struct {
+	counted bool   // the responder counts its receives, so that lsn applies
+	lsn     ib.PSN // limit sequence number: it has receives for messages up to this SSN
+}
+
+// ackReqs says which packets asked for an ACK (AckReq).
+type ackReqs struct {
+	since  int    // packets since the last AckReq
+	latest ib.PSN // highest PSN for which an answer was requested
+}
+
+// repeats sets AckReq in the first packets of each repetition after a loss (QP.AskRepeats).
+type repeats struct {
+	ask  int // packets of each repetition
+	left int // of these, packets of the latest repetition that are still to be sent
+}
+
+// failure is a request that is to fail.
+type failure struct {
+	set    bool
+	status ib.WCStatus
+	slot   uint32
+}
+
+// is reports whether slot i is to fail.
+func (f *failure) is(i uint32) bool { return f.set && f.slot == i }
 
 // askMost is how many request packets may be sent without asking for an ACK.
 const askMost = 32
@@ -87,11 +106,11 @@ func (r *requester) start() {
 	r.win.start(a.SQPSN)
 	r.reads.size(a.MaxRdAtomic)
 	r.progress.Until = a.SQPSN
-	r.ssn, r.lsn, r.credited = 0, 0, false
+	r.ssn, r.credits = 0, credits{}
 	r.refill()
-	r.gap, r.unasked, r.drained = false, 0, false
-	r.asked = a.SQPSN.Add(-1)
-	r.probe, r.stuck = prober{}, false
+	r.recovering, r.drainReported = false, false
+	r.ackReqs = ackReqs{latest: a.SQPSN.Add(-1)}
+	r.probe, r.unreadable.set = prober{}, false
 }
 
 // applyAttrs applies attributes that Modify may change in RTS and SQD.
@@ -100,12 +119,12 @@ func (r *requester) applyAttrs() {
 		r.reads.size(r.q.attr.MaxRdAtomic)
 	}
 	r.refill()
-	r.drained = false
+	r.drainReported = false
 }
 
 // refill resets the retry counters; moveTo calls it on every forward progress.
 func (r *requester) refill() {
-	r.retry, r.rnrRetry = r.q.attr.RetryCnt, r.q.attr.RNRRetry
+	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 }
 
 // fetchMost bounds the requests that are fetched and have not begun. A call of NextPackets
@@ -116,13 +135,13 @@ const fetchMost = 64
 func (r *requester) fetch() error {
 	for r.tail-r.cur < fetchMost {
 		if r.tail-r.oldest == uint32(len(r.slots)) { // the ring can have no others
-			r.behind = false
+			r.unfetched = false
 			return nil
 		}
 		s := r.slot(r.tail)
 		ok, err := r.q.cfg.SQ.Pop(&s.wr)
 		if !ok {
-			r.behind = false
+			r.unfetched = false
 			return err
 		}
 		s.invalid = ring.Status(err)
@@ -187,26 +206,26 @@ func (r *requester) waitForRoom(sent bool) {
 // packet builds the next packet: a probe, a retransmission or a new packet. If its
 // payload must be fetched first, packet returns false and no later packet overtakes it.
 func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
-	r.starved = false
+	r.fetchBlocked = false
 	switch {
 	case r.probePacket(now, tx):
-		r.leadRepeat(tx)
+		r.askInRepeat(tx)
 		return true
-	case r.starved:
+	case r.fetchBlocked:
 		return false
 	case r.resend(tx):
-	case r.starved || !r.next(tx):
+	case r.fetchBlocked || !r.next(tx):
 		return false
 	}
 	r.timeRTT(now, tx)
-	r.leadRepeat(tx)
+	r.askInRepeat(tx)
 	return true
 }
 
 // ready reports whether the packet of a PSN in flight can be built again.
 func (r *requester) ready(psn ib.PSN) bool {
-	r.starved = !r.slot(r.find(psn)).ready(r.q, psn)
-	return !r.starved
+	r.fetchBlocked = !r.slot(r.find(psn)).ready(r.q, psn)
+	return !r.fetchBlocked
 }
 
 // hasWork reports whether a packet would leave if the Flow had room.
@@ -228,11 +247,11 @@ func (r *requester) resend(tx *TxPacket) bool {
 	return true
 }
 
-// leadRepeat sets AckReq in the first packets of a repetition (AskRepeats). timeRTT has
+// askInRepeat sets AckReq in the first packets of a repetition (AskRepeats). timeRTT has
 // run before, so these AckReqs do not change which packets are timed.
-func (r *requester) leadRepeat(tx *TxPacket) {
-	if tx.Again && r.lead > 0 {
-		r.lead--
+func (r *requester) askInRepeat(tx *TxPacket) {
+	if tx.Again && r.repeats.left > 0 {
+		r.repeats.left--
 		tx.AckReq = true
 	}
 }
@@ -261,7 +280,7 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 // next builds the next new packet, if the window, the responder's credits and resources,
 // and the order of messages allow one.
 func (r *requester) next(tx *TxPacket) bool {
-	if r.stuck || r.win.room() == 0 || !r.begin() {
+	if r.unreadable.set || r.win.room() == 0 || !r.begin() {
 		return false
 	}
 	s := r.slot(r.cur)
@@ -273,15 +292,15 @@ func (r *requester) next(tx *TxPacket) bool {
 		return false
 	}
 	psn := r.win.nxt
-	if r.starved = !s.ready(r.q, psn); !r.starved {
+	if r.fetchBlocked = !s.ready(r.q, psn); !r.fetchBlocked {
 		s.packet(r.q, psn, tx)
 	}
 	r.lookAhead(psn)
-	if r.starved {
+	if r.fetchBlocked {
 		return false
 	}
-	r.gaveOut(s, 1)
-	limited := op.recv && r.credited && s.ssn.After(r.lsn)
+	r.advance(s, 1)
+	limited := op.recv && r.credits.counted && s.ssn.After(r.credits.lsn)
 	r.askForACK(tx, s.sent || limited || r.win.room() == 0 || r.q.flow.full())
 	return true
 }
@@ -358,8 +377,8 @@ func (r *requester) spanHolds(s *sendWQE) bool {
 	return begun+s.npsn <= spanMost
 }
 
-// gaveOut records n PSNs of the message at cur as sent.
-func (r *requester) gaveOut(s *sendWQE, n int) {
+// advance records n PSNs of the message at cur as sent.
+func (r *requester) advance(s *sendWQE, n int) {
 	r.win.nxt = r.win.nxt.Add(n)
 	r.q.flow.charge(n, s.cost)
 	if r.win.nxt == s.last().Add(1) {
@@ -376,7 +395,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		return false
 	}
 	psn := r.win.nxt
-	if r.starved = !s.ready(r.q, psn); r.starved {
+	if r.fetchBlocked = !s.ready(r.q, psn); r.fetchBlocked {
 		return false
 	}
 	left := s.from(psn)
@@ -394,7 +413,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	}
 	rd := r.reads.push(r.cur, psn, n)
 	r.buildRead(rd, psn, tx)
-	r.gaveOut(s, n)
+	r.advance(s, n)
 	return true
 }
 
@@ -411,18 +430,18 @@ func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
 		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr + uint64(off), RKey: s.wr.RKey, Len: n}
 	}
 	r.askForACK(tx, true)
-	r.asked = laterPSN(r.asked, rd.end().Add(-1))
+	r.ackReqs.latest = laterPSN(r.ackReqs.latest, rd.end().Add(-1))
 }
 
 // askForACK sets AckReq if must is set (the last packet of a message, or the last that
 // may leave for now) and every askEvery packets: a responder acknowledges no other
 // packets of SENDs and WRITEs.
 func (r *requester) askForACK(tx *TxPacket, must bool) {
-	r.unasked++
-	if must || r.unasked >= r.askEvery() {
+	r.ackReqs.since++
+	if must || r.ackReqs.since >= r.askEvery() {
 		tx.AckReq = true
-		r.unasked = 0
-		r.asked = laterPSN(r.asked, tx.PSN)
+		r.ackReqs.since = 0
+		r.ackReqs.latest = laterPSN(r.ackReqs.latest, tx.PSN)
 	}
 }
 
@@ -446,15 +465,15 @@ func (r *requester) silenceMeansLoss() bool {
 	if r.win.needed == r.win.inFlight() {
 		return false
 	}
-	heldBack := r.q.waiting || r.starved || r.q.timers.isSet(timerPace)
-	return !heldBack || r.win.holds(r.asked)
+	heldBack := r.q.waiting || r.fetchBlocked || r.q.timers.isSet(timerPace)
+	return !heldBack || r.win.holds(r.ackReqs.latest)
 }
 
 // outOfCredit applies end-to-end flow control (IBTA 9.7.7.2). Beyond the credit limit
 // one packet may be sent while nothing else is in flight, to learn the new limit. A
 // message whose first packet was acknowledged has its receive and may continue.
 func (r *requester) outOfCredit(s *sendWQE) bool {
-	if !r.credited || !s.ssn.After(r.lsn) {
+	if !r.credits.counted || !s.ssn.After(r.credits.lsn) {
 		return false
 	}
 	if r.win.una.After(s.first) {
@@ -508,7 +527,7 @@ func (r *requester) stop() {
 		s := r.slot(i)
 		s.acked = s.last().Before(r.win.una)
 	}
-	r.stuck, r.spoilt = false, false
+	r.unreadable.set, r.failedFlushed = false, false
 	if f := r.q.flow; f != nil {
 		r.releaseRange(r.win.una, r.win.nxt)
 		f.remove(r.q)
@@ -523,15 +542,15 @@ func (r *requester) reset() {
 	r.stop()
 	r.q.cfg.SQ.Discard()
 	r.oldest, r.cur = r.tail, r.tail
-	r.behind, r.doomed = false, 0
+	r.unfetched, r.toFlush = false, 0
 	r.win.start(0)
-	r.failed, r.placing = false, 0
+	r.failed.set, r.placing = false, 0
 }
 
 // fail takes the QP to ERR, or to SQE if its service is unreliable (IBTA 10.8.5);
 // slot i completes with status, all others as flushed.
 func (r *requester) fail(i uint32, status ib.WCStatus) {
-	r.failed, r.failSlot, r.failStatus = true, i, status
+	r.failed = failure{set: true, slot: i, status: status}
 	r.complete() // requests that were acknowledged before
 	if r.q.svc.reliable {
 		r.q.becomeErr()
@@ -544,15 +563,15 @@ func (r *requester) fail(i uint32, status ib.WCStatus) {
 // before it are complete: completions come in order, and requests behind the first
 // error are flushed.
 func (r *requester) failInTurn(i uint32) {
-	if !r.stuck || i-r.oldest < r.stuckSlot-r.oldest {
-		r.stuck, r.stuckSlot = true, i
+	if u := &r.unreadable; !u.set || i-r.oldest < u.slot-r.oldest {
+		*u = failure{set: true, slot: i, status: ib.WCLocProtErr}
 	}
 	r.complete()
 }
 
-// blocked reports whether a PSN in flight belongs to the stuck request or one behind it.
+// blocked reports whether a PSN in flight belongs to the unreadable request or one behind it.
 func (r *requester) blocked(psn ib.PSN) bool {
-	return r.stuck && r.find(psn)-r.oldest >= r.stuckSlot-r.oldest
+	return r.unreadable.set && r.find(psn)-r.oldest >= r.unreadable.slot-r.oldest
 }
 
 // finish releases the ring entry of slot i and pushes its completion.

@@ -19,12 +19,12 @@ type responder struct {
 	srq *SRQ // where receives come from, if not from RQ; XRC: the SRQ of the latest request
 
 	// The message of which more packets are expected.
-	inside message
-	doomed uint32 // how many receives in RQ flush is to complete
-	recv   recvWQE
-	write  [1]mr.Span // WRITE: the checked target
-	done   uint64     // bytes of the message that have arrived
-	again  *mr.Region // region of the latest WRITE, for header prediction; nil if the next needs all checks
+	inside  message
+	toFlush uint32 // receives in RQ that flush is to complete
+	recv    recvWQE
+	write   [1]mr.Span // WRITE: the checked target
+	done    uint64     // bytes of the message that have arrived
+	again   *mr.Region // region of the latest WRITE, for header prediction; nil if the next needs all checks
 
 	res     resourceTable
 	commits commitQueue
@@ -129,7 +129,7 @@ func (r *responder) reset() {
 	r.commits.reset()
 	r.phase, r.inside = idle, noMessage
 	r.q.cfg.RQ.Discard()
-	r.recv.held, r.doomed = false, 0
+	r.recv.held, r.toFlush = false, 0
 }
 
 // popReceive copies the next receive out of its ring, if one is posted.
