@@ -74,7 +74,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.progress.confirm(psn, n)
 	r.recovering = false
 	r.refill()
-	r.q.flow.onACK(n)
+	r.q.flow.cc.onACK(n)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)
 	r.heard(now)

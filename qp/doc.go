@@ -76,6 +76,8 @@
 //	attributes of each transition        attr.go, modify.go
 //	segmentation, opcodes                sendwqe.go
 //	PSNs in flight                       window.go
+//	what is in flight to a destination   flow.go
+//	congestion control                   aimd.go
 //	retransmission policy                gobackn.go
 //	tail probe, round trips              probe.go
 //	header prediction, trains            predict.go

@@ -1,30 +1,19 @@
 package qp
 
-import "github.com/goroce/goroce/ib"
+// flowBytesPerPacket is the byte limit of a Flow for each packet of its congestion window,
+// so that many small packets and few large ones are both bounded.
+const flowBytesPerPacket = 1024
 
-// Limits of a Flow, in packets. There is also a byte limit of flowBytesPerPacket for
-// each, so that many small packets and few large ones are both bounded.
-const (
-	flowStart          = 128
-	flowMin            = 4
-	flowMax            = 1024
-	flowBytesPerPacket = 1024
-)
-
-// Flow counts what is in flight to one destination, all QPs together, and holds the
-// congestion window (cap). RDMA WRITE has no flow control of its own, and a READ asks
-// for a burst: without a common cap many QPs would overrun any socket buffer. The cap
-// grows by one packet for each window that is acknowledged and halves on a loss (AIMD).
-// A QP that finds it full waits in a queue, from which Next returns it as ACKs arrive.
+// Flow counts what is in flight to one destination, all QPs together, up to the congestion
+// window (aimd.go). RDMA WRITE has no flow control of its own, and a READ asks for a burst:
+// without a common window many QPs would overrun any socket buffer. A QP that finds it full
+// waits in a queue, from which Next returns it as ACKs arrive.
 type Flow struct {
-	cap        int // packets
-	acked      int // packets acknowledged since cap last grew
-	packets    int // in flight
-	bytes      int
-	lossEndsAt ib.Instant // losses before this time do not halve cap again
-	undoCap    int        // cap before ACK timeouts that may have been too early; 0 for none
-	rtt        rttEstimate
-	noProbes   bool
+	cc       aimd
+	packets  int // in flight
+	bytes    int
+	rtt      rttEstimate
+	noProbes bool
 
 	first, last *QP // waiting, in order
 	need, cost  int // first waits for room for need packets of this cost; need is 0 for any room
@@ -32,10 +21,10 @@ type Flow struct {
 }
 
 // NewFlow returns the Flow of a destination to which nothing was sent yet.
-func NewFlow() *Flow { return &Flow{cap: flowStart} }
+func NewFlow() *Flow { return &Flow{cc: aimd{cwnd: cwndStart}} }
 
 // CongestionWindow returns the congestion window, in packets.
-func (f *Flow) CongestionWindow() int { return f.cap }
+func (f *Flow) CongestionWindow() int { return f.cc.cwnd }
 
 // InFlight returns the packets and bytes that are in flight.
 func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
@@ -49,12 +38,12 @@ func (f *Flow) SetProbes(on bool) { f.noProbes = !on }
 func (f *Flow) Idle() bool { return f.packets == 0 }
 
 func (f *Flow) full() bool {
-	return f.packets >= f.cap || f.bytes >= f.cap*flowBytesPerPacket
+	return f.packets >= f.cc.cwnd || f.bytes >= f.cc.cwnd*flowBytesPerPacket
 }
 
 // room returns how many packets of the given cost may leave now.
 func (f *Flow) room(cost int) int {
-	return min(f.cap-f.packets, (f.cap*flowBytesPerPacket-f.bytes+cost-1)/cost)
+	return min(f.cc.cwnd-f.packets, (f.cc.cwnd*flowBytesPerPacket-f.bytes+cost-1)/cost)
 }
 
 func (f *Flow) charge(packets, cost int) {
@@ -67,48 +56,10 @@ func (f *Flow) release(packets, cost int) {
 	f.bytes -= packets * cost
 }
 
-// onACK does the additive increase.
-func (f *Flow) onACK(packets int) {
-	f.acked += packets
-	for ; f.acked >= f.cap && f.cap < flowMax; f.cap++ {
-		f.acked -= f.cap
-	}
-}
-
-// onLoss does the multiplicative decrease, once for all losses within one round trip.
-func (f *Flow) onLoss(now ib.Instant) {
-	f.undoCap = 0
-	f.decrease(now)
-}
-
-// onTimeout handles an ACK timeout like a loss, but undo can restore the cap.
-func (f *Flow) onTimeout(now ib.Instant) {
-	if f.undoCap == 0 {
-		f.undoCap = f.cap
-	}
-	f.decrease(now)
-}
-
-// undo restores the cap from before ACK timeouts that ended before the peer could have
-// answered, when nothing was lost (RFC 4015, 3).
-func (f *Flow) undo() {
-	f.cap = max(f.cap, f.undoCap)
-	f.undoCap = 0
-}
-
-func (f *Flow) decrease(now ib.Instant) {
-	if now < f.lossEndsAt {
-		return
-	}
-	f.lossEndsAt = now + ib.Instant(f.rtt.flight())
-	f.cap = max(f.cap/2, flowMin)
-	f.acked = 0
-}
-
 // piece returns how many responses of the given cost a READ asks for at least, unless fewer
 // are left: a quarter of the packets that may be in flight, at most half of the byte limit.
 func (f *Flow) piece(cost int) int {
-	return max(min(f.cap/4, f.cap*flowBytesPerPacket/cost/2), 1)
+	return max(min(f.cc.cwnd/4, f.cc.cwnd*flowBytesPerPacket/cost/2), 1)
 }
 
 // takeTurn reports whether q is the QP that Next returned last, and ends that turn.
@@ -163,7 +114,7 @@ func (f *Flow) waitFirst(q *QP, n, cost int) {
 // Next removes the QP that has waited the longest from the queue and returns it, or nil
 // if there is no room. The caller must call its NextPackets; until then Next returns nil.
 //
-// When nothing is in flight there is all the room that will ever be: the cap may be smaller
+// When nothing is in flight there is all the room that will ever be: the window may be smaller
 // than when the QP began to wait for more.
 func (f *Flow) Next() *QP {
 	if f.turn != nil || f.first == nil || f.full() {

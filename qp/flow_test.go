@@ -11,39 +11,39 @@ import (
 func TestFlowAIMD(t *testing.T) {
 	f := NewFlow()
 	for round := range 10 {
-		if f.CongestionWindow() != flowStart+round {
+		if f.CongestionWindow() != cwndStart+round {
 			t.Fatalf("round %d: %d packets", round, f.CongestionWindow())
 		}
 		for range f.CongestionWindow() {
-			f.onACK(1)
+			f.cc.onACK(1)
 		}
 	}
 	const flight = 1000
 	f.rtt.add(flight)
-	f.onLoss(5000)
-	if f.CongestionWindow() != (flowStart+10)/2 {
+	f.cc.onLoss(5000, f.rtt.flight())
+	if f.CongestionWindow() != (cwndStart+10)/2 {
 		t.Errorf("%d packets after a loss", f.CongestionWindow())
 	}
 	half := f.CongestionWindow()
-	f.onLoss(5000 + flight - 1)
+	f.cc.onLoss(5000+flight-1, f.rtt.flight())
 	if f.CongestionWindow() != half {
 		t.Errorf("a second loss of the same flight counts: %d packets", f.CongestionWindow())
 	}
-	f.onLoss(5000 + flight)
+	f.cc.onLoss(5000+flight, f.rtt.flight())
 	if f.CongestionWindow() != half/2 {
 		t.Errorf("a loss of the next flight does not count: %d packets", f.CongestionWindow())
 	}
 	for i := range 100 {
-		f.onLoss(ib.Instant(10000 + i*flight))
+		f.cc.onLoss(ib.Instant(10000+i*flight), f.rtt.flight())
 	}
-	if f.CongestionWindow() != flowMin {
-		t.Errorf("%d packets at least, want %d", f.CongestionWindow(), flowMin)
+	if f.CongestionWindow() != cwndMin {
+		t.Errorf("%d packets at least, want %d", f.CongestionWindow(), cwndMin)
 	}
-	for range flowMax * flowMax {
-		f.onACK(2)
+	for range cwndMax * cwndMax {
+		f.cc.onACK(2)
 	}
-	if f.CongestionWindow() != flowMax {
-		t.Errorf("%d packets at most, want %d", f.CongestionWindow(), flowMax)
+	if f.CongestionWindow() != cwndMax {
+		t.Errorf("%d packets at most, want %d", f.CongestionWindow(), cwndMax)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestFlowBounds(t *testing.T) {
 // removing one leaves the others in the queue.
 func TestFlowQueue(t *testing.T) {
 	f := NewFlow()
-	f.charge(flowStart, 1)
+	f.charge(cwndStart, 1)
 	qps := []*QP{{}, {}, {}, {}}
 	for _, q := range qps {
 		f.wait(q)
@@ -166,14 +166,14 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	h.emit(0, 8)
 	h.q.HandleTimeout(h.q.Deadline())
-	h.flow.charge(flowStart, 1) // other QPs use the whole window
+	h.flow.charge(cwndStart, 1) // other QPs use the whole window
 	for range 10 {
 		h.q.HandleTimeout(h.q.Deadline())
 		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.StateRTS {
 			t.Fatalf("%d packets in %v", n, h.q.State())
 		}
 	}
-	h.flow.release(flowStart, 1)
+	h.flow.release(cwndStart, 1)
 	if h.flow.Next() != h.q || len(h.emit(0, 8)) != 1 {
 		t.Error("the QP did not get its turn")
 	}
@@ -250,12 +250,12 @@ func TestFlowWaitFirst(t *testing.T) {
 	need := f.piece(cost)
 	f.waitFirst(q, need, cost)
 	for i := range 10 {
-		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
+		f.cc.onLoss(ib.Instant(i+1)*1_000_000_000, f.rtt.flight())
 	}
 	if f.CongestionWindow() >= need {
 		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.CongestionWindow(), need)
 	}
-	for n := flowStart - 1; n > 0; n-- {
+	for n := cwndStart - 1; n > 0; n-- {
 		if got := f.Next(); got != nil {
 			t.Fatalf("a turn with %d packets in flight, a cap of %d and %d needed", n, f.CongestionWindow(), need)
 		}

@@ -33,7 +33,7 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 func (r *requester) lost(now ib.Instant, psn ib.PSN) {
 	r.recovering = true
 	r.probe.stop()
-	r.q.flow.onLoss(now)
+	r.q.flow.cc.onLoss(now, r.q.flow.rtt.flight())
 	r.recover(now, psn)
 }
 
@@ -66,7 +66,7 @@ func (r *requester) ackTimeout(now ib.Instant) {
 	r.q.cfg.Stats.LocalAckTimeout++
 	r.recovering = true
 	r.probe.askedAgain(now, byTimeout)
-	r.q.flow.onTimeout(now)
+	r.q.flow.cc.onTimeout(now, r.q.flow.rtt.flight())
 	r.recover(now, r.win.una)
 }
 
@@ -77,7 +77,7 @@ func (r *requester) ackTimeout(now ib.Instant) {
 func (r *requester) judgeTimeout(now ib.Instant) {
 	p, rtt := &r.probe, &r.q.flow.rtt
 	if p.again == byTimeout && (rtt.mean == 0 || rtt.tooSoon(int64(now-p.againAt))) {
-		r.q.flow.undo()
+		r.q.flow.cc.undo()
 	}
 }
 

@@ -448,7 +448,7 @@ func (r *requester) askForACK(tx *TxPacket, must bool) {
 // askEvery is how many packets may be sent without AckReq. With an ACK for each quarter
 // of the congestion window, more packets can leave while an ACK is on its way.
 func (r *requester) askEvery() int {
-	return min(askMost, max(r.q.flow.cap/4, 1))
+	return min(askMost, max(r.q.flow.cc.cwnd/4, 1))
 }
 
 func laterPSN(a, b ib.PSN) ib.PSN {

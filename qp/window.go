@@ -9,7 +9,7 @@ import (
 // windowSize bounds the PSNs that one QP has in flight. It divides 2^24, so a
 // PSN keeps its place in the bitmap when PSNs wrap. The Flow never allows more in
 // flight. rdma_rxe stops at 128; the responder needs no state for more.
-const windowSize = flowMax
+const windowSize = cwndMax
 
 // window is the set of PSNs in flight: from una, the oldest unacknowledged, up
 // to but not including nxt, the next new one. need marks those that must be sent
