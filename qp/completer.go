@@ -30,7 +30,10 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	case p.AETH.Syndrome.IsAck():
 		r.acknowledge(now, p.PSN.Add(1))
 	case p.AETH.Syndrome.IsRNR():
-		r.rnrNAK(now, p)
+		r.q.cfg.Stats.RcvdRNRErr++
+		if r.acknowledge(now, p.PSN) {
+			r.recovery.notReady(now, p.PSN, p.AETH.Syndrome)
+		}
 	default:
 		r.nak(now, p)
 	}
@@ -45,25 +48,16 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
 	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
 		r.moveTo(now, rd.next)
-		r.impliedNAK(now)
+		if r.recovery.lost(now, r.win.una) {
+			r.q.cfg.Stats.ImpliedNAK++
+		}
 		return false
 	}
 	r.moveTo(now, psn)
 	return true
 }
 
-// impliedNAK starts the retransmission from una. It does so once for a gap, since more
-// packets of the same flight imply the same loss.
-func (r *requester) impliedNAK(now ib.Instant) {
-	if r.recovering {
-		return
-	}
-	r.q.cfg.Stats.ImpliedNAK++
-	r.lost(now, r.win.una)
-}
-
-// moveTo advances una. Forward progress resets the retry counters and restarts
-// the ACK timer (IBTA 9.9.2.4.1).
+// moveTo advances una. Forward progress restarts the ACK timer (IBTA 9.9.2.4.1).
 func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	n := psn.Sub(r.win.una)
 	if n <= 0 {
@@ -72,9 +66,8 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.releaseRange(r.win.una, psn)
 	r.win.una = psn
 	r.progress.confirm(psn, n)
-	r.recovering = false
-	r.refill()
 	r.q.flow.cc.onACK(n)
+	r.recovery.answered(now)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)
 	r.heard(now)
@@ -239,39 +232,9 @@ func (r *requester) place(i uint32, off uint64, data []byte) bool {
 		return false
 	}
 	s.late += late
-	r.placing += late
+	r.placing += int32(late)
 	return true
 }
-
-// rnrNAK starts the wait that the responder asks for, after which the requester sends
-// again from the packet that found no receive (IBTA 9.7.5.2.8). An RNRRetry of 7 means
-// no limit.
-func (r *requester) rnrNAK(now ib.Instant, p *wire.Packet) {
-	st := r.q.cfg.Stats
-	st.RcvdRNRErr++
-	if !r.acknowledge(now, p.PSN) {
-		return
-	}
-	if r.q.timers.isSet(timerRNR) {
-		return
-	}
-	if r.rnrRetries == 0 {
-		st.RNRRetryExceeded++
-		r.fail(r.find(p.PSN), ib.WCRNRRetryExcErr)
-		return
-	}
-	if r.rnrRetries != rnrForEver {
-		r.rnrRetries--
-	}
-	r.goBack(p.PSN, false)
-	r.probe.stop()
-	r.q.timers.clear(timerAck)
-	r.q.timers.clear(timerProbe)
-	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(p.AETH.Syndrome)&0x1F)))
-}
-
-// rnrForEver is the RNRRetry that stands for no limit.
-const rnrForEver = 7
 
 // nakStatus maps NAK codes to completion statuses (IBTA 9.7.5.2.9 on); unknown
 // codes count as operational errors, as with rdma_rxe.
@@ -295,10 +258,9 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	}
 	r.q.cfg.Stats.RcvdSeqErr++
 	r.probeAnswered(now)
-	if !r.acknowledge(now, p.PSN) || r.recovering {
-		return
+	if r.acknowledge(now, p.PSN) {
+		r.recovery.lost(now, p.PSN)
 	}
-	r.lost(now, p.PSN)
 }
 
 // moveToFailed completes the requests that a fatal NAK acknowledges: all before it, up

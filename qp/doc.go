@@ -38,10 +38,11 @@
 // only the owner's worker can write, the responder makes placements (late.go); ACKs and
 // completions that depend on them wait in a queue of commits (commit.go).
 //
-// At the requester the completer (completer.go) moves the window, refills the retry
-// counters and completes requests in order. It learns of losses from a NAK, from a
-// response beyond a missing one, or from the end of the ACK timeout; gobackn.go decides
-// which PSNs are sent again and marks them in the window, and NextPackets sends them.
+// At the requester the completer (completer.go) moves the window and completes requests
+// in order. It tells the retransmission policy (goBackN, gobackn.go) what was answered, and
+// what is lost by a NAK, by a response beyond a missing one, or by the end of the ACK
+// timeout. The policy counts retries, and marks in the window which PSNs are sent again;
+// NextPackets sends them. The congestion control (aimd, aimd.go) of the Flow gets the same news.
 // After a silence of a few round trips a probe (probe.go) asks for the missing answer.
 //
 // # Memory that is not direct

@@ -1,21 +1,129 @@
 package qp
 
-import "github.com/goroce/goroce/ib"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
 
-// This file is the retransmission policy: go-back-N, the only policy that works with
-// an IBTA responder, which discards packets beyond a gap. The rest of the requester
-// calls lost or goBack and sends the PSNs that are marked.
+// goBackN is the retransmission policy: go-back-N, the only policy that works with an
+// IBTA responder, which discards packets beyond a gap. The requester calls lost, notReady and
+// timeout for what goes wrong and answered for progress, and sends the PSNs that these mark in
+// its window.
+type goBackN struct {
+	r          *requester
+	repeats    repeats
+	retries    uint8 // left of RetryCnt
+	rnrRetries uint8 // left of RNRRetry
+	// recovering says that a loss was seen and handled. Until something is acknowledged,
+	// further NAKs and implied NAKs of the same flight are ignored.
+	recovering bool
+}
+
+// repeats sets AckReq in the first packets of each repetition after a loss (QP.AskRepeats).
+type repeats struct {
+	ask  int32 // packets of each repetition
+	left int32 // of these, packets of the latest repetition that are still to be sent
+}
+
+// rnrForEver is the RNRRetry that stands for no limit.
+const rnrForEver = 7
+
+// start begins with no loss and with all retries.
+func (g *goBackN) start() {
+	g.recovering = false
+	g.refill()
+}
+
+// refill resets the retry counters.
+func (g *goBackN) refill() {
+	g.retries, g.rnrRetries = g.r.q.attr.RetryCnt, g.r.q.attr.RNRRetry
+}
+
+// answered handles forward progress, which resets the retry counters (IBTA 9.9.2.4.1).
+func (g *goBackN) answered(now ib.Instant) {
+	g.start()
+	g.judgeTimeout(now)
+}
+
+// lost starts the retransmission from psn on after an answer that shows a loss, and reports
+// whether it has: more packets of the same flight show the same loss. The responder has
+// discarded the packets behind psn, so the timing of one of them stops.
+func (g *goBackN) lost(now ib.Instant, psn ib.PSN) bool {
+	if g.recovering {
+		return false
+	}
+	flow := g.r.q.flow
+	g.r.probe.stop()
+	flow.cc.onLoss(now, flow.rtt.flight())
+	g.retry(now, psn)
+	return true
+}
+
+// timeout handles the end of the local ACK timeout (IBTA 9.7.6.1.3).
+func (g *goBackN) timeout(now ib.Instant) {
+	r, flow := g.r, g.r.q.flow
+	if r.win.inFlight() == 0 || r.q.timers.isSet(timerRNR) {
+		return
+	}
+	if !r.silenceMeansLoss() {
+		r.armAck(now)
+		return
+	}
+	r.q.cfg.Stats.LocalAckTimeout++
+	r.probe.askedAgain(now, byTimeout)
+	flow.cc.onTimeout(now, flow.rtt.flight())
+	g.retry(now, r.win.una)
+}
+
+// retry starts a retransmission from psn on, which uses one retry. With no retry left
+// the oldest request in flight fails (IBTA 9.9.2.4.1: one counter for timeouts, sequence
+// NAKs and implied NAKs). In rdma_rxe a count of 7 means no limit; here it means seven.
+func (g *goBackN) retry(now ib.Instant, psn ib.PSN) {
+	r, st := g.r, g.r.q.cfg.Stats
+	g.recovering = true
+	if g.retries == 0 {
+		st.RetryExceeded++
+		r.fail(r.find(r.win.una), ib.WCRetryExcErr)
+		return
+	}
+	g.retries--
+	st.CompleterRetry++
+	g.repeats.left = g.repeats.ask
+	g.goBack(psn, true)
+	r.armAck(now)
+	r.armProbe(now)
+}
+
+// notReady handles an RNR NAK of psn: the requester sends again from there on after the wait
+// that the responder asks for (IBTA 9.7.5.2.8). An RNRRetry of 7 means no limit.
+func (g *goBackN) notReady(now ib.Instant, psn ib.PSN, code wire.Syndrome) {
+	r := g.r
+	if r.q.timers.isSet(timerRNR) {
+		return
+	}
+	if g.rnrRetries == 0 {
+		r.q.cfg.Stats.RNRRetryExceeded++
+		r.fail(r.find(psn), ib.WCRNRRetryExcErr)
+		return
+	}
+	if g.rnrRetries != rnrForEver {
+		g.rnrRetries--
+	}
+	g.goBack(psn, false)
+	r.probe.stop()
+	r.q.timers.clear(timerAck)
+	r.q.timers.clear(timerProbe)
+	r.q.timers.set(timerRNR, now+ib.Instant(wire.RNRDelay(uint8(code)&0x1F)))
+}
 
 // goBack marks every PSN from psn on to be sent again, because packets were lost or,
 // if lost is false, because the responder had no receive.
-func (r *requester) goBack(psn ib.PSN, lost bool) {
+func (g *goBackN) goBack(psn ib.PSN, lost bool) {
+	r := g.r
 	if psn.Before(r.win.una) {
 		psn = r.win.una
 	}
 	r.progress.repeat(psn, lost)
-	if lost {
-		r.repeats.left = r.repeats.ask
-	}
 	// Marked packets count as lost: they are no longer in flight for the Flow. If all are marked
 	// already, nothing was sent since the loss before.
 	for r.win.needed < r.win.inFlight() && psn.Before(r.win.nxt) {
@@ -28,58 +136,22 @@ func (r *requester) goBack(psn ib.PSN, lost bool) {
 	r.probe.due = 0
 }
 
-// lost starts the retransmission from psn on after an answer that shows a loss. The
-// responder has discarded the packets behind psn, so the timing of one of them stops.
-func (r *requester) lost(now ib.Instant, psn ib.PSN) {
-	r.recovering = true
-	r.probe.stop()
-	r.q.flow.cc.onLoss(now, r.q.flow.rtt.flight())
-	r.recover(now, psn)
-}
-
-// recover starts a retransmission from psn on, which uses one retry. With no retry left
-// the oldest request in flight fails (IBTA 9.9.2.4.1: one counter for timeouts, sequence
-// NAKs and implied NAKs). In rdma_rxe a count of 7 means no limit; here it means seven.
-func (r *requester) recover(now ib.Instant, psn ib.PSN) {
-	st := r.q.cfg.Stats
-	if r.retries == 0 {
-		st.RetryExceeded++
-		r.fail(r.find(r.win.una), ib.WCRetryExcErr)
-		return
-	}
-	r.retries--
-	st.CompleterRetry++
-	r.goBack(psn, true)
-	r.armAck(now)
-	r.armProbe(now)
-}
-
-// ackTimeout handles the end of the local ACK timeout (IBTA 9.7.6.1.3).
-func (r *requester) ackTimeout(now ib.Instant) {
-	if r.win.inFlight() == 0 || r.q.timers.isSet(timerRNR) {
-		return
-	}
-	if !r.silenceMeansLoss() {
-		r.armAck(now)
-		return
-	}
-	r.q.cfg.Stats.LocalAckTimeout++
-	r.recovering = true
-	r.probe.askedAgain(now, byTimeout)
-	r.q.flow.cc.onTimeout(now, r.q.flow.rtt.flight())
-	r.recover(now, r.win.una)
-}
-
 // judgeTimeout decides, when una has moved, whether the ACK timeouts before were too early.
 // If the answer comes sooner after the latest timeout than the peer can answer, it belongs to
 // a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). The
 // same is assumed before a round trip was measured, as the peer may be far away.
-func (r *requester) judgeTimeout(now ib.Instant) {
-	p, rtt := &r.probe, &r.q.flow.rtt
-	if p.again == byTimeout && (rtt.mean == 0 || rtt.tooSoon(int64(now-p.againAt))) {
-		r.q.flow.cc.undo()
+func (g *goBackN) judgeTimeout(now ib.Instant) {
+	p, flow := &g.r.probe, g.r.q.flow
+	if p.again == byTimeout && (flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-p.againAt))) {
+		flow.cc.undo()
 	}
 }
 
-// rnrOver ends the wait after an RNR NAK; NextPackets sends again from now on.
-func (r *requester) rnrOver(now ib.Instant) { r.armAck(now) }
+// askACK sets AckReq in the first packets of a repetition. The requester calls it after timeRTT,
+// so these AckReqs do not change which packets are timed.
+func (g *goBackN) askACK(tx *TxPacket) {
+	if tx.Again && g.repeats.left > 0 {
+		g.repeats.left--
+		tx.AckReq = true
+	}
+}

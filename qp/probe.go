@@ -145,7 +145,6 @@ func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 func (r *requester) heard(now ib.Instant) {
 	r.probe.due = 0
 	r.probeAnswered(now)
-	r.judgeTimeout(now)
 	r.measure(now)
 	r.armProbe(now)
 }

@@ -160,7 +160,7 @@ func (q *QP) SetFlow(f *Flow) {
 // AskRepeats sets AckReq in the first n request packets of each retransmission after a loss,
 // for an owner that needs to know whether they arrive (package offload). With 0, the initial
 // value, only the packets that have AckReq anyway ask for an ACK.
-func (q *QP) AskRepeats(n int) { q.req.repeats.ask = n }
+func (q *QP) AskRepeats(n int) { q.req.recovery.repeats.ask = int32(n) }
 
 // Doorbell tells the QP that its rings hold new requests, which NextPackets takes out when
 // it can send them. Where requests are flushed, Doorbell flushes some.
@@ -273,10 +273,10 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 func (q *QP) HandleTimeout(now ib.Instant) {
 	q.now = now
 	if q.timers.expired(timerRNR, now) {
-		q.req.rnrOver(now)
+		q.req.armAck(now) // NextPackets sends again from now on
 	}
 	if q.timers.expired(timerAck, now) {
-		q.req.ackTimeout(now)
+		q.req.recovery.timeout(now)
 	}
 	if q.timers.expired(timerProbe, now) {
 		q.req.probeTimeout(now)

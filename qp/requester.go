@@ -26,17 +26,11 @@ type requester struct {
 	progress Progress
 	credits  credits
 	ackReqs  ackReqs
-	repeats  repeats
+	recovery goBackN
 
-	placing int    // unfinished placements of READ data and atomic results
+	placing int32  // unfinished placements of READ data and atomic results
 	ssn     ib.PSN // send sequence number (IBTA 9.7.7.2) of the latest message begun
 
-	retries    uint8 // left of RetryCnt
-	rnrRetries uint8 // left of RNRRetry
-
-	// recovering says that a loss was seen and handled. Until something is acknowledged,
-	// further NAKs and implied NAKs of the same flight are ignored.
-	recovering    bool
 	unfetched     bool  // the ring may hold requests that fetch has not taken
 	fetchBlocked  bool  // the next packet waits until its payload is fetched
 	readBlocked   int16 // room in the congestion window, in packets, that the next READ waits for; 0: none waits
@@ -62,12 +56,6 @@ type ackReqs struct {
 	latest ib.PSN // highest PSN for which an answer was requested
 }
 
-// repeats sets AckReq in the first packets of each repetition after a loss (QP.AskRepeats).
-type repeats struct {
-	ask  int // packets of each repetition
-	left int // of these, packets of the latest repetition that are still to be sent
-}
-
 // failure is a request that is to fail.
 type failure struct {
 	set    bool
@@ -82,7 +70,7 @@ func (f *failure) is(i uint32) bool { return f.set && f.slot == i }
 const askMost = 32
 
 func (r *requester) init(q *QP) {
-	r.q = q
+	r.q, r.recovery.r = q, r
 	n, maxSGE, maxInline := q.cfg.SQ.Entries(), q.cfg.SQ.MaxSGE(), q.cfg.SQ.MaxInline()
 	r.slots = make([]sendWQE, n)
 	r.mask = uint32(n - 1)
@@ -107,8 +95,8 @@ func (r *requester) start() {
 	r.reads.size(a.MaxRdAtomic)
 	r.progress.Until = a.SQPSN
 	r.ssn, r.credits = 0, credits{}
-	r.refill()
-	r.recovering, r.drainReported = false, false
+	r.recovery.start()
+	r.drainReported = false
 	r.ackReqs = ackReqs{latest: a.SQPSN.Add(-1)}
 	r.probe, r.unreadable.set = prober{}, false
 }
@@ -118,13 +106,8 @@ func (r *requester) applyAttrs() {
 	if r.q.state == ib.StateSQD && r.reads.empty() {
 		r.reads.size(r.q.attr.MaxRdAtomic)
 	}
-	r.refill()
+	r.recovery.refill()
 	r.drainReported = false
-}
-
-// refill resets the retry counters; moveTo calls it on every forward progress.
-func (r *requester) refill() {
-	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 }
 
 // fetchMost bounds the requests that are fetched and have not begun. A call of NextPackets
@@ -209,7 +192,7 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.fetchBlocked = false
 	switch {
 	case r.probePacket(now, tx):
-		r.askInRepeat(tx)
+		r.recovery.askACK(tx)
 		return true
 	case r.fetchBlocked:
 		return false
@@ -218,7 +201,7 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 		return false
 	}
 	r.timeRTT(now, tx)
-	r.askInRepeat(tx)
+	r.recovery.askACK(tx)
 	return true
 }
 
@@ -245,15 +228,6 @@ func (r *requester) resend(tx *TxPacket) bool {
 		r.askForACK(tx, psn.Add(1) == r.win.nxt || psn == s.last() || r.q.flow.full())
 	}
 	return true
-}
-
-// askInRepeat sets AckReq in the first packets of a repetition (AskRepeats). timeRTT has
-// run before, so these AckReqs do not change which packets are timed.
-func (r *requester) askInRepeat(tx *TxPacket) {
-	if tx.Again && r.repeats.left > 0 {
-		r.repeats.left--
-		tx.AckReq = true
-	}
 }
 
 // repeat builds the packet of a PSN in flight again. It returns the request that the
