@@ -25,6 +25,9 @@ type Options struct {
 	// Manual makes the caller drive the device with Step, in virtual time, for tests
 	// and simulations. No goroutine is started.
 	Manual bool
+	// Clock, if set, is the time that verbs read between two calls of Step, with Manual; it never goes back. Without it
+	// they read the time of the last Step.
+	Clock func() ib.Instant
 	// NoTrains sends WRITEs as FIRST, MIDDLE and LAST even where trains of WRITE
 	// ONLYs would suit the link's segmentation offload better.
 	NoTrains bool

@@ -31,9 +31,12 @@ func (d *Device) newCM() *cma.Port {
 		MaxRdAtomic: maxRdAtomic, HopLimit: defaultHops, Route: d.opts.Route})
 }
 
-// Now returns the time: with Options.Manual that of the last Step.
+// Now returns the time: with Options.Manual that of Options.Clock, or of the last Step.
 func (h cmHost) Now() ib.Instant {
-	if h.opts.Manual {
+	switch {
+	case h.opts.Manual && h.opts.Clock != nil:
+		return h.opts.Clock()
+	case h.opts.Manual:
 		return ib.Instant(h.stepped.Load())
 	}
 	return h.engine.Now()

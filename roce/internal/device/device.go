@@ -106,7 +106,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	variants := newRand(opts.Seed, streamVariants) // used by the memory table only, under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
 	var err error
-	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual,
+	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
 		OnOffloadOff:  opts.OnOffloadOff,
 		PinSourcePort: opts.PinSourcePort,
 		Limits:        qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})

@@ -14,6 +14,7 @@ type Options struct {
 	AckDelay      time.Duration
 	Spin          time.Duration
 	Manual        bool
+	Clock         func() ib.Instant
 	NoTrains      bool
 	NoProbes      bool
 	PinSourcePort bool

@@ -18,10 +18,11 @@ import (
 
 // Options say how the loops run.
 type Options struct {
-	Rand   *rand.Rand    // source of QP numbers
-	Spin   time.Duration // how long an idle loop looks for work before it sleeps, at most
-	Manual bool          // no goroutine is started: the owner calls Step
-	Limits qp.Limits     // initial limits of the port's QPs
+	Rand   *rand.Rand        // source of QP numbers
+	Spin   time.Duration     // how long an idle loop looks for work before it sleeps, at most
+	Manual bool              // no goroutine is started: the owner calls Step, and Link.Wake tells it when
+	Clock  func() ib.Instant // with Manual, the time between two Steps; nil: that of the last Step
+	Limits qp.Limits         // initial limits of the port's QPs
 	// PinSourcePort makes connected QPs accept packets from one UDP source port only: the
 	// port of the first packet that advanced the connection.
 	PinSourcePort bool

@@ -53,6 +53,7 @@ func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s.rx.init(s)
 	s.tx.init(s)
 	s.inline.init(s)
+	s.doorbells.sleeping.Store(e.opts.Manual) // for good
 	return s
 }
 
@@ -95,10 +96,13 @@ func (s *Shard) turn(now ib.Instant) bool {
 func (s *Shard) advance(now ib.Instant) { s.now = max(s.now, now) }
 
 // clock advances the shard's time to the present and returns it, for verbs and within long
-// turns. In virtual time it returns the time of the last turn.
+// turns. With Options.Manual and no clock that is the time of the last turn.
 func (s *Shard) clock() ib.Instant {
-	if !s.engine.opts.Manual {
+	switch o := &s.engine.opts; {
+	case !o.Manual:
 		s.advance(s.engine.now())
+	case o.Clock != nil:
+		s.advance(o.Clock())
 	}
 	return s.now
 }

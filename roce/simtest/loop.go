@@ -1,0 +1,84 @@
+package simtest
+
+import (
+	"testing/synctest"
+	"time"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+)
+
+// loop moves a simulation on. At each instant it lets the hosts take turns until none has anything to do. Then it waits
+// for the next deadline of a host, or for a goroutine that posts a request.
+//
+// synctest.Wait returns when all other goroutines wait. The loop calls it after each turn that did something, so that
+// no goroutine runs while a device takes a turn, and what they post does not depend on who is faster.
+type loop struct {
+	rung  chan struct{} // has a token when a device has been given work
+	stop  chan struct{}
+	ended chan struct{}
+}
+
+func (l *loop) init() {
+	l.rung = make(chan struct{}, 1)
+	l.stop, l.ended = make(chan struct{}), make(chan struct{})
+}
+
+// ring makes the loop look at the hosts.
+func (l *loop) ring() {
+	select {
+	case l.rung <- struct{}{}:
+	default:
+	}
+}
+
+// end ends the loop and returns when it has ended.
+func (l *loop) end() {
+	close(l.stop)
+	<-l.ended
+}
+
+func (n *Net) run() {
+	defer close(n.loop.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		synctest.Wait()
+		if n.turn() {
+			continue
+		}
+		if at := n.deadline(); at != driver.Never {
+			timer.Reset(max(time.Duration(at-n.Now()), 0))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-n.loop.rung:
+		case <-n.loop.stop:
+			return
+		}
+	}
+}
+
+// turn lets each host take a turn. It reports whether one of them did something.
+func (n *Net) turn() (busy bool) {
+	for _, h := range n.Hosts {
+		if h.step() {
+			busy = true
+			synctest.Wait()
+		}
+	}
+	return busy
+}
+
+// deadline returns when a host has something to do if nobody posts anything before.
+func (n *Net) deadline() ib.Instant {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := driver.Never
+	for _, h := range n.Hosts {
+		at = min(at, h.deadline())
+	}
+	return at
+}
