@@ -10,7 +10,7 @@ import (
 // QPs and CQs included.
 func BenchmarkConnect(b *testing.B) {
 	setup := func(b *testing.B) (*node, string) {
-		x, y := udpPair(b, 0, 0)
+		x, y := udpPair(b)
 		l := listen(b, y, y.at("0"), rdmacm.ListenConfig{})
 		wait := serve(b, l)
 		b.Cleanup(wait)

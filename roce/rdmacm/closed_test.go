@@ -2,14 +2,14 @@ package rdmacm_test
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -27,26 +27,27 @@ func (h *hooked) GIDs(port int) ([]ib.GIDEntry, error) {
 // TestClosedWhileAskingAgain: the application closes the Conn of Prepare while Dial makes the ID for a smaller path
 // MTU. The new ID is closed, too.
 func TestClosedWhileAskingAgain(t *testing.T) {
-	a, b := pair(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{PathMTU: 256}})
-	go func() { _, _ = l.Accept(patience(t)) }()
-	must(t, a.cm.Close())
-	var conn *rdmacm.Conn
-	var err error
-	a.cm, err = rdmacm.Open(&hooked{newCounter(a.dev), func() {
-		if conn != nil {
-			must(t, conn.Close())
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{PathMTU: 256}})
+		go func() { _, _ = l.Accept(patience(t)) }()
+		must(t, a.cm.Close())
+		var conn *rdmacm.Conn
+		var err error
+		a.cm, err = rdmacm.Open(&hooked{newCounter(a.dev), func() {
+			if conn != nil {
+				must(t, conn.Close())
+			}
+		}}, rdmacm.Options{})
+		must(t, err)
+		_, err = a.cm.Dial(patience(t), l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			conn = c
+			return nil
+		}})
+		if !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("Dial returned %v, want ErrClosed", err)
 		}
-	}}, rdmacm.Options{})
-	must(t, err)
-	_, err = a.cm.Dial(patience(t), l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		conn = c
-		return nil
-	}})
-	if !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("Dial returned %v, want ErrClosed", err)
-	}
-	until(t, "nothing is left", a.cm.Idle)
+		until(t, "nothing is left", a.cm.Idle)
+	})
 }
 
 // unanswered is a link that tells of the first frame that is no message of the connection manager, and sends none.
@@ -74,42 +75,45 @@ func (u *unanswered) Send(now ib.Instant, runs []link.Run) (int, error) {
 // TestCloseUnconfirmedMemory: the listener closes a connection that its peer has not confirmed, while the application
 // reads the peer's memory, which it has from Prepare.
 func TestCloseUnconfirmedMemory(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	a := n.open(t, "1", func(l link.Link) link.Link {
-		return &censor{l, func(m wire.CMAttr) bool { return m == wire.AttrRTU }}
-	})
-	u := &unanswered{data: make(chan struct{})}
-	b := n.open(t, "2", func(l link.Link) link.Link {
+	u := &unanswered{}
+	wrapped := func(host int, l link.Link) link.Link {
+		if host == 0 {
+			return without(wire.AttrRTU)(l)
+		}
 		u.Link = l
 		return u
-	})
-	read := make(chan error, 1)
-	prepare := func(c *rdmacm.Conn) error {
-		m, err := c.Memory(ib.RemoteBuffer{Length: 8})
-		if err != nil {
-			return err
-		}
-		go func() {
-			for q, err := c.QP().Query(); err == nil && q.State != ib.StateRTS; q, err = c.QP().Query() {
-				runtime.Gosched()
+	}
+	simulateOn(t, simtest.Config{Wrap: wrapped}, func(t *testing.T, hosts []*node) {
+		a, b := hosts[0], hosts[1]
+		u.data = make(chan struct{})
+		read := make(chan error, 1)
+		prepare := func(c *rdmacm.Conn) error {
+			m, err := c.Memory(ib.RemoteBuffer{Length: 8})
+			if err != nil {
+				return err
 			}
-			_, err := m.ReadAt(patience(t), make([]byte, 8), 0)
-			read <- err
-		}()
-		return nil
-	}
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: prepare}})
-	accepted := make(chan error, 1)
-	go func() { _, err := l.Accept(patience(t)); accepted <- err }()
-	c, err := a.cm.Dial(patience(t), l.Addr().String(), rdmacm.Config{AckTimeout: 31})
-	must(t, err)
-	<-u.data
-	must(t, l.Close())
-	if err := <-read; err == nil {
-		t.Error("the read succeeded")
-	}
-	if err := <-accepted; !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("Accept returned %v, want ErrClosed", err)
-	}
-	must(t, c.Close())
+			go func() {
+				for q, err := c.QP().Query(); err == nil && q.State != ib.StateRTS; q, err = c.QP().Query() {
+					time.Sleep(time.Microsecond)
+				}
+				_, err := m.ReadAt(patience(t), make([]byte, 8), 0)
+				read <- err
+			}()
+			return nil
+		}
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: prepare}})
+		accepted := make(chan error, 1)
+		go func() { _, err := l.Accept(patience(t)); accepted <- err }()
+		c, err := a.cm.Dial(patience(t), l.Addr().String(), rdmacm.Config{AckTimeout: 31})
+		must(t, err)
+		<-u.data
+		must(t, l.Close())
+		if err := <-read; err == nil {
+			t.Error("the read succeeded")
+		}
+		if err := <-accepted; !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("Accept returned %v, want ErrClosed", err)
+		}
+		must(t, c.Close())
+	})
 }

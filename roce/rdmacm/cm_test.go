@@ -22,11 +22,12 @@ import (
 
 // TestNoCM: the error says that the device has no connection manager.
 func TestNoCM(t *testing.T) {
-	a, _ := pair(t)
-	if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) ||
-		!strings.Contains(err.Error(), "has none") {
-		t.Errorf("Open returned %v", err)
-	}
+	simulate(t, func(t *testing.T, a, _ *node) {
+		if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) ||
+			!strings.Contains(err.Error(), "has none") {
+			t.Errorf("Open returned %v", err)
+		}
+	})
 }
 
 // TestCloseCM: all that waits returns, peers learn of it, and device and process
@@ -114,68 +115,73 @@ func connections(t *testing.T, from *rdmacm.CM, l *rdmacm.Listener, n int) (conn
 
 // TestDeviceCloses: the CM ends with its device.
 func TestDeviceCloses(t *testing.T) {
-	a, b := pair(t)
-	c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
-	l := listen(t, a, ":0", rdmacm.ListenConfig{})
-	accepted := make(chan error, 1)
-	go func() { _, err := l.Accept(patience(t)); accepted <- err }()
-	must(t, a.dev.Close())
-	<-c.Done()
-	for _, err := range []error{c.Err(), <-accepted} {
-		if !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("ended with %v", err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+		l := listen(t, a, ":0", rdmacm.ListenConfig{})
+		accepted := make(chan error, 1)
+		go func() { _, err := l.Accept(patience(t)); accepted <- err }()
+		must(t, a.dev.Close())
+		<-c.Done()
+		for _, err := range []error{c.Err(), <-accepted} {
+			if !errors.Is(err, ib.ErrClosed) {
+				t.Errorf("ended with %v", err)
+			}
 		}
-	}
-	<-s.Done()
-	if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-		t.Errorf("the peer's end: %v", err)
-	}
+		<-s.Done()
+		if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("the peer's end: %v", err)
+		}
+	})
 }
 
 // TestOnEvent: events come in the order of the connection's life.
 func TestOnEvent(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	a, b := n.open(t, "1", same), n.open(t, "2", same)
-	must(t, b.cm.Close())
-	var kinds []ib.CMEventType
-	watched, err := rdmacm.Open(b.dev, rdmacm.Options{OnEvent: func(ev ib.CMEvent) { kinds = append(kinds, ev.Type) }})
-	must(t, err)
-	b.cm = watched
-	if b.cm.Device() != b.dev {
-		t.Error("another device")
-	}
-	c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
-	must(t, c.Disconnect(patience(t)))
-	<-s.Done()
-	must(t, watched.Close())
-	want := []ib.CMEventType{ib.CMConnectRequest, ib.CMEstablished, ib.CMDisconnected}
-	if diff := cmp.Diff(want, kinds); diff != "" {
-		t.Error(diff)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		must(t, b.cm.Close())
+		var kinds []ib.CMEventType
+		watched, err := rdmacm.Open(b.dev, rdmacm.Options{OnEvent: func(ev ib.CMEvent) {
+			kinds = append(kinds,
+				ev.Type)
+		}})
+		must(t, err)
+		b.cm = watched
+		if b.cm.Device() != b.dev {
+			t.Error("another device")
+		}
+		c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+		must(t, c.Disconnect(patience(t)))
+		<-s.Done()
+		must(t, watched.Close())
+		want := []ib.CMEventType{ib.CMConnectRequest, ib.CMEstablished, ib.CMDisconnected}
+		if diff := cmp.Diff(want, kinds); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // TestGarbage: what is sent to QP 1 and is no message is dropped and counted; the CM
 // goes on.
 func TestGarbage(t *testing.T) {
-	a, b := pair(t)
-	d := newUD(t, a)
-	must(t, d.qp.Modify(ib.QPAttr{QKey: 0x80010000}, ib.AttrQKey)) // the Q_Key that requests for QP 1 carry
-	gids, err := a.dev.GIDs(1)
-	must(t, err)
-	rng := rand.New(rand.NewPCG(1, 1))
-	for round := range uint64(20) {
-		for _, n := range []int{0, 4, 255, 256, 257, 512} {
-			junk := make([]byte, n)
-			for i := range junk {
-				junk[i] = byte(rng.Uint32())
+	simulate(t, func(t *testing.T, a, b *node) {
+		d := newUD(t, a)
+		must(t, d.qp.Modify(ib.QPAttr{QKey: 0x80010000}, ib.AttrQKey)) // the Q_Key that requests for QP 1 carry
+		gids, err := a.dev.GIDs(1)
+		must(t, err)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for round := range uint64(20) {
+			for _, n := range []int{0, 4, 255, 256, 257, 512} {
+				junk := make([]byte, n)
+				for i := range junk {
+					junk[i] = byte(rng.Uint32())
+				}
+				d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000,
+					string(junk))
 			}
-			d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000,
-				string(junk))
+			until(t, "all is counted", func() bool {
+				s := b.cm.Stats()
+				return s.BadLength == 5*(round+1) && s.BadHeader == round+1
+			})
 		}
-		until(t, "all is counted", func() bool {
-			s := b.cm.Stats()
-			return s.BadLength == 5*(round+1) && s.BadHeader == round+1
-		})
-	}
-	connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+		connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+	})
 }

@@ -24,20 +24,20 @@ func padded(s string, n int) []byte { return append([]byte(s), make([]byte, n-le
 // goes each way; so over RC and UC, IPv4, IPv6 and link-local addresses, to a
 // listener that has the address and one for all.
 func TestConnect(t *testing.T) {
-	a, b := pair(t)
-	for _, tt := range []struct {
-		name, host, dial string
-		service          ib.QPType
-	}{
-		{"RC", "192.0.2.2:0", "192.0.2.2", ib.RC},
-		{"UC", "192.0.2.2:0", "192.0.2.2", ib.UC},
-		{"wildcard", ":0", "192.0.2.2", ib.RC},
-		{"wildcard/IPv6", "[::]:0", "[2001:db8::2]", ib.RC},
-		{"IPv6", "[2001:db8::2]:0", "[2001:db8::2]", ib.RC},
-		{"link-local", "[fe80::2%eth0]:0", "[fe80::2%eth0]", ib.RC},
-		{"mapped", "0.0.0.0:0", "[::ffff:192.0.2.2]", ib.RC},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	simulate(t, func(t *testing.T, a, b *node) {
+		for _, tt := range []struct {
+			name, host, dial string
+			service          ib.QPType
+		}{
+			{"RC", "192.0.2.2:0", "192.0.2.2", ib.RC},
+			{"UC", "192.0.2.2:0", "192.0.2.2", ib.UC},
+			{"wildcard", ":0", "192.0.2.2", ib.RC},
+			{"wildcard/IPv6", "[::]:0", "[2001:db8::2]", ib.RC},
+			{"IPv6", "[2001:db8::2]:0", "[2001:db8::2]", ib.RC},
+			{"link-local", "[fe80::2%eth0]:0", "[fe80::2%eth0]", ib.RC},
+			{"mapped", "0.0.0.0:0", "[::ffff:192.0.2.2]", ib.RC},
+		} {
+			t.Log(tt.name)
 			var inbox memory
 			prepare := func(c *rdmacm.Conn) error {
 				inbox = register(t, c.PD(), 16)
@@ -78,266 +78,290 @@ func TestConnect(t *testing.T) {
 			if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
 				t.Errorf("the server's end: %v", err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestAgreement: what both ends bring becomes what both can, and their QPs have it.
 func TestAgreement(t *testing.T) {
-	a, b := pair(t)
-	c, s := connect(t, a, b,
-		rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15,
-			MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
-		rdmacm.Config{ResponderResources: 6, InitiatorDepth: -1, RetryCount: 1, RNRRetry: 4, AckTimeout: 9})
-	wantC := ib.QPAttr{State: ib.StateRTS, DestQPN: s.QP().Num(), RQPSN: s.QPAttr().SQPSN, SQPSN: s.QPAttr().RQPSN,
-		PathMTU: ib.MTU512, MaxDestRdAtomic: 0, MaxRdAtomic: 6, MinRNRTimer: 5, Timeout: 15, RetryCnt: 3, RNRRetry: 4}
-	wantS := ib.QPAttr{State: ib.StateRTS, DestQPN: c.QP().Num(), RQPSN: c.QPAttr().SQPSN, SQPSN: c.QPAttr().RQPSN,
-		PathMTU: ib.MTU512, MaxDestRdAtomic: 6, MaxRdAtomic: 0, MinRNRTimer: 12, Timeout: 15, RetryCnt: 3, RNRRetry: 2}
-	for _, e := range []struct {
-		name   string
-		conn   *rdmacm.Conn
-		peer   netip.Addr
-		want   ib.QPAttr
-		access ib.Access
-	}{{"client", c, b.addr, wantC, ib.RemoteRead}, {"server", s, a.addr, wantS, 0}} {
-		q, err := e.conn.QP().Query()
-		if err != nil {
-			t.Fatal(err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		c, s := connect(t, a, b,
+			rdmacm.Config{ResponderResources: 4, InitiatorDepth: 9, RetryCount: 3, RNRRetry: 2, AckTimeout: 15,
+				MinRNRTimer: 5, PathMTU: ib.MTU512, Access: ib.RemoteRead},
+			rdmacm.Config{ResponderResources: 6, InitiatorDepth: -1, RetryCount: 1, RNRRetry: 4, AckTimeout: 9})
+		wantC := ib.QPAttr{State: ib.StateRTS, DestQPN: s.QP().Num(), RQPSN: s.QPAttr().SQPSN, SQPSN: s.QPAttr().RQPSN,
+			PathMTU: ib.MTU512, MaxDestRdAtomic: 0, MaxRdAtomic: 6, MinRNRTimer: 5, Timeout: 15, RetryCnt: 3,
+			RNRRetry: 4}
+		wantS := ib.QPAttr{State: ib.StateRTS, DestQPN: c.QP().Num(), RQPSN: c.QPAttr().SQPSN, SQPSN: c.QPAttr().RQPSN,
+			PathMTU: ib.MTU512, MaxDestRdAtomic: 6, MaxRdAtomic: 0, MinRNRTimer: 12, Timeout: 15, RetryCnt: 3,
+			RNRRetry: 2}
+		for _, e := range []struct {
+			name   string
+			conn   *rdmacm.Conn
+			peer   netip.Addr
+			want   ib.QPAttr
+			access ib.Access
+		}{{"client", c, b.addr, wantC, ib.RemoteRead}, {"server", s, a.addr, wantS, 0}} {
+			q, err := e.conn.QP().Query()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q.AH.DGID != ib.GIDFromAddr(e.peer) || q.Access != e.access || e.conn.QP().Type() != ib.RC {
+				t.Errorf("%s: a QP of type %v to %v with access %#x, want RC, %v, %#x", e.name, e.conn.QP().Type(),
+					q.AH.DGID.Addr(), uint32(q.Access), e.peer, uint32(e.access))
+			}
+			e.want.AH = q.AH
+			if diff := cmp.Diff(e.want, e.conn.QPAttr()); diff != "" {
+				t.Errorf("%s (-want +Conn.QPAttr): %s", e.name, diff)
+			}
+			got := ib.QPAttr{State: q.State, AH: q.AH, PathMTU: q.PathMTU, DestQPN: q.DestQPN, RQPSN: q.RQPSN,
+				SQPSN: q.SQPSN, MaxRdAtomic: q.MaxRdAtomic, MaxDestRdAtomic: q.MaxDestRdAtomic,
+				MinRNRTimer: q.MinRNRTimer,
+				Timeout:     q.Timeout, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry}
+			if diff := cmp.Diff(e.want, got); diff != "" {
+				t.Errorf("%s (-want +QP.Query): %s", e.name, diff)
+			}
 		}
-		if q.AH.DGID != ib.GIDFromAddr(e.peer) || q.Access != e.access || e.conn.QP().Type() != ib.RC {
-			t.Errorf("%s: a QP of type %v to %v with access %#x, want RC, %v, %#x", e.name, e.conn.QP().Type(),
-				q.AH.DGID.Addr(), uint32(q.Access), e.peer, uint32(e.access))
-		}
-		e.want.AH = q.AH
-		if diff := cmp.Diff(e.want, e.conn.QPAttr()); diff != "" {
-			t.Errorf("%s (-want +Conn.QPAttr): %s", e.name, diff)
-		}
-		got := ib.QPAttr{State: q.State, AH: q.AH, PathMTU: q.PathMTU, DestQPN: q.DestQPN, RQPSN: q.RQPSN,
-			SQPSN: q.SQPSN, MaxRdAtomic: q.MaxRdAtomic, MaxDestRdAtomic: q.MaxDestRdAtomic, MinRNRTimer: q.MinRNRTimer,
-			Timeout: q.Timeout, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry}
-		if diff := cmp.Diff(e.want, got); diff != "" {
-			t.Errorf("%s (-want +QP.Query): %s", e.name, diff)
-		}
-	}
+	})
 }
 
 // TestFlowLabel: Linux's choice for connections by address, the same both ways.
 func TestFlowLabel(t *testing.T) {
-	a, b := pair(t)
-	c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
-	for _, conn := range []*rdmacm.Conn{c, s} {
-		q, err := conn.QP().Query()
-		if err != nil {
-			t.Fatal(err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		c, s := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
+		for _, conn := range []*rdmacm.Conn{c, s} {
+			q, err := conn.QP().Query()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := (uint32(c.LocalAddr().Port())*31 + uint32(c.RemoteAddr().Port())) &
+				0xFFFFF; q.AH.FlowLabel != want {
+				t.Errorf("flow label %#x, want %#x", q.AH.FlowLabel, want)
+			}
 		}
-		if want := (uint32(c.LocalAddr().Port())*31 + uint32(c.RemoteAddr().Port())) & 0xFFFFF; q.AH.FlowLabel != want {
-			t.Errorf("flow label %#x, want %#x", q.AH.FlowLabel, want)
-		}
-	}
+	})
 }
 
 // TestOwnAddress: one device at both ends.
 func TestOwnAddress(t *testing.T) {
-	a, _ := pair(t)
-	c, s := connect(t, a, a, rdmacm.Config{}, rdmacm.Config{})
-	if c.QPAttr().DestQPN != s.QP().Num() || s.QPAttr().DestQPN != c.QP().Num() {
-		t.Errorf("client %+v, server %+v", c.QPAttr(), s.QPAttr())
-	}
+	simulate(t, func(t *testing.T, a, _ *node) {
+		c, s := connect(t, a, a, rdmacm.Config{}, rdmacm.Config{})
+		if c.QPAttr().DestQPN != s.QP().Num() || s.QPAttr().DestQPN != c.QP().Num() {
+			t.Errorf("client %+v, server %+v", c.QPAttr(), s.QPAttr())
+		}
+	})
 }
 
 // TestOwnObjects: QP, CQs, PD and SRQ of the caller's; they are as they were after
 // Close.
 func TestOwnObjects(t *testing.T) {
-	a, b := pair(t)
-	pd, err := a.dev.AllocPD()
-	must(t, err)
-	cq, err := a.dev.CreateCQ(ib.CQInit{Entries: 16})
-	must(t, err)
-	srq, err := pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
-	must(t, err)
-	qp, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, SRQ: srq})
-	must(t, err)
-	for name, o := range map[string]rdmacm.Config{
-		"QP":      {QP: qp, SRQ: srq},
-		"CQ, SRQ": {PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq},
-		"SRQ":     {SRQ: srq},
-		"RecvCQ":  {RecvCQ: cq},
-	} {
-		c, s := connect(t, a, b, o, rdmacm.Config{Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 8}, SigAll: true})
-		if o.QP != nil && (c.QP() != qp || c.PD() != nil) || o.PD != nil && c.PD() != pd || o.RecvCQ != nil &&
-			c.RecvCQ() != cq {
-			t.Errorf("%s: the connection has others", name)
+	simulate(t, func(t *testing.T, a, b *node) {
+		pd, err := a.dev.AllocPD()
+		must(t, err)
+		cq, err := a.dev.CreateCQ(ib.CQInit{Entries: 16})
+		must(t, err)
+		srq, err := pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1}})
+		must(t, err)
+		qp, err := pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, SRQ: srq})
+		must(t, err)
+		for name, o := range map[string]rdmacm.Config{
+			"QP":      {QP: qp, SRQ: srq},
+			"CQ, SRQ": {PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq},
+			"SRQ":     {SRQ: srq},
+			"RecvCQ":  {RecvCQ: cq},
+		} {
+			c, s := connect(t, a, b, o, rdmacm.Config{Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 8}, SigAll: true})
+			if o.QP != nil && (c.QP() != qp || c.PD() != nil) || o.PD != nil && c.PD() != pd || o.RecvCQ != nil &&
+				c.RecvCQ() != cq {
+				t.Errorf("%s: the connection has others", name)
+			}
+			if name == "SRQ" && c.RecvCQ().Entries() < 16+4 {
+				t.Errorf("a CQ of %d entries for 16 sends and an SRQ of 4", c.RecvCQ().Entries())
+			}
+			if o.SRQ != nil {
+				_, err := srq.PostRecv([]ib.RecvWR{{}})
+				must(t, err)
+				_, err = s.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
+				must(t, err)
+				want(t, poll(t, s.SendCQ()))
+			}
+			must(t, c.Close())
+			if state, err := qp.Query(); o.QP != nil && (err != nil || state.State != ib.StateErr) {
+				t.Errorf("%s: after Close it is in %v, %v", name, state.State, err)
+			}
 		}
-		if name == "SRQ" && c.RecvCQ().Entries() < 16+4 {
-			t.Errorf("a CQ of %d entries for 16 sends and an SRQ of 4", c.RecvCQ().Entries())
+		for _, o := range []interface{ Close() error }{qp, srq, cq, pd} {
+			must(t, o.Close())
 		}
-		if o.SRQ != nil {
-			_, err := srq.PostRecv([]ib.RecvWR{{}})
-			must(t, err)
-			_, err = s.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
-			must(t, err)
-			want(t, poll(t, s.SendCQ()))
-		}
-		must(t, c.Close())
-		if state, err := qp.Query(); o.QP != nil && (err != nil || state.State != ib.StateErr) {
-			t.Errorf("%s: after Close it is in %v, %v", name, state.State, err)
-		}
-	}
-	for _, o := range []interface{ Close() error }{qp, srq, cq, pd} {
-		must(t, o.Close())
-	}
+	})
 }
 
 // TestPrepare: an error of it ends the attempt, at either end.
 func TestPrepare(t *testing.T) {
-	a, b := pair(t)
-	ctx := patience(t)
-	own := errors.New("not today")
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		if err := c.Disconnect(patience(t)); !errors.Is(err, ib.ErrState) {
-			t.Errorf("Disconnect in Prepare: %v, want ErrState", err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		ctx := patience(t)
+		own := errors.New("not today")
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			if err := c.Disconnect(patience(t)); !errors.Is(err, ib.ErrState) {
+				t.Errorf("Disconnect in Prepare: %v, want ErrState", err)
+			}
+			if q, err := c.QP().Query(); err != nil || q.State != ib.StateInit {
+				t.Errorf("prepared in %v, %v", q.State, err)
+			}
+			return own
+		}}})
+		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error {
+			return own
+		}}); !errors.Is(err, own) {
+			t.Errorf("Dial returned %v", err)
 		}
-		if q, err := c.QP().Query(); err != nil || q.State != ib.StateInit {
-			t.Errorf("prepared in %v, %v", q.State, err)
+		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			return c.Close()
+		}}); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("Dial of what Prepare closed: %v", err)
 		}
-		return own
-	}}})
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error {
-		return own
-	}}); !errors.Is(err, own) {
-		t.Errorf("Dial returned %v", err)
-	}
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		return c.Close()
-	}}); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("Dial of what Prepare closed: %v", err)
-	}
-	accepted := make(chan error, 1)
-	go func() { _, err := l.Accept(ctx); accepted <- err }()
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err,
-		&rdmacm.RejectError{Reason: ib.RejectConsumer}) {
-		t.Errorf("Dial returned %v, want a consumer's reject", err)
-	}
-	if err := <-accepted; !errors.Is(err, own) {
-		t.Errorf("Accept returned %v", err)
-	}
+		accepted := make(chan error, 1)
+		go func() { _, err := l.Accept(ctx); accepted <- err }()
+		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err,
+			&rdmacm.RejectError{Reason: ib.RejectConsumer}) {
+			t.Errorf("Dial returned %v, want a consumer's reject", err)
+		}
+		if err := <-accepted; !errors.Is(err, own) {
+			t.Errorf("Accept returned %v", err)
+		}
+	})
 }
 
 // TestNobodyThere: the host does not exist; the error says so in time.
 func TestNobodyThere(t *testing.T) {
-	a, _ := pair(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_, err := a.cm.Dial(ctx, "192.0.2.9:7471", rdmacm.Config{})
-	var timeout *rdmacm.TimeoutError
-	if !errors.As(err, &timeout) || timeout.Step != "REQ" || timeout.Sent == 0 || !timeout.Timeout() ||
-		!errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Dial returned %#v", err)
-	}
-	for _, s := range []string{"dial 192.0.2.9:7471", "REQ", "4791", fmt.Sprintf("sent %d times", timeout.Sent)} {
-		if !strings.Contains(err.Error(), s) {
-			t.Errorf("%q does not say %q", err, s)
+	simulate(t, func(t *testing.T, a, _ *node) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_, err := a.cm.Dial(ctx, "192.0.2.9:7471", rdmacm.Config{})
+		var timeout *rdmacm.TimeoutError
+		if !errors.As(err, &timeout) || timeout.Step != "REQ" || timeout.Sent == 0 || !timeout.Timeout() ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Dial returned %#v", err)
 		}
-	}
-	until(t, "nothing is left", a.cm.Idle)
+		for _, s := range []string{"dial 192.0.2.9:7471", "REQ", "4791", fmt.Sprintf("sent %d times", timeout.Sent)} {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%q does not say %q", err, s)
+			}
+		}
+		until(t, "nothing is left", a.cm.Idle)
+	})
 }
 
 // TestCancel: a cancelled Dial tells the peer, whose request goes.
 func TestCancel(t *testing.T) {
-	a, b := pair(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	ctx, cancel := context.WithCancel(context.Background())
-	dialled := make(chan error, 1)
-	go func() { _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); dialled <- err }()
-	r, err := l.Request(patience(t))
-	must(t, err)
-	cancel()
-	var timeout *rdmacm.TimeoutError
-	if err := <-dialled; !errors.Is(err, context.Canceled) || !errors.As(err, &timeout) || timeout.Timeout() {
-		t.Errorf("Dial returned %v", err)
-	}
-	must(t, l.Close())
-	until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
-	if _, err := r.Accept(patience(t), rdmacm.Config{}); err == nil {
-		t.Error("accepted what the peer took back")
-	}
-	if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Dial with a context that has ended: %v", err)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		ctx, cancel := context.WithCancel(context.Background())
+		dialled := make(chan error, 1)
+		go func() { _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); dialled <- err }()
+		r, err := l.Request(patience(t))
+		must(t, err)
+		cancel()
+		var timeout *rdmacm.TimeoutError
+		if err := <-dialled; !errors.Is(err, context.Canceled) || !errors.As(err, &timeout) || timeout.Timeout() {
+			t.Errorf("Dial returned %v", err)
+		}
+		must(t, l.Close())
+		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		if _, err := r.Accept(patience(t), rdmacm.Config{}); err == nil {
+			t.Error("accepted what the peer took back")
+		}
+		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("Dial with a context that has ended: %v", err)
+		}
+	})
 }
 
 // TestBadArguments: each error names what is wrong, and nothing is left behind.
 func TestBadArguments(t *testing.T) {
-	a, b := pair(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	ud := newUD(t, a)
-	for _, tt := range []struct {
-		addr string
-		o    rdmacm.Config
-		says string
-		is   error
-	}{
-		{"192.0.2.2", rdmacm.Config{}, "missing port", nil},
-		{":1", rdmacm.Config{}, "missing host", nil},
-		{"192.0.2.2:nosuchservice", rdmacm.Config{}, "nosuchservice", nil},
-		{"224.0.0.1:1", rdmacm.Config{}, "no group", ib.ErrInvalid},
-		{"0.0.0.0:1", rdmacm.Config{}, "0.0.0.0", ib.ErrInvalid},
-		{"", rdmacm.Config{Service: ib.UD}, "Resolve", ib.ErrInvalid},
-		{"", rdmacm.Config{Service: ib.XRCINI}, "Service", ib.ErrInvalid},
-		{"", rdmacm.Config{QP: ud.qp}, "a QP of type RC", ib.ErrInvalid},
-		{"", rdmacm.Config{Local: addrPort("192.0.2.7:0")}, "192.0.2.7", ib.ErrInvalid},
-		{"", rdmacm.Config{Local: addrPort("[2001:db8::1]:0")}, "same family", ib.ErrInvalid},
-		{"", rdmacm.Config{RetryCount: 8}, "RetryCount is 8", ib.ErrInvalid},
-		{"", rdmacm.Config{ResponderResources: 200}, "ResponderResources is 200", ib.ErrInvalid},
-		{"", rdmacm.Config{AckTimeout: 32}, "AckTimeout is 32", ib.ErrInvalid},
-		{"", rdmacm.Config{PathMTU: 1000}, "PathMTU is 1000", ib.ErrInvalid},
-		{"", rdmacm.Config{PrivateData: make([]byte, 57)}, "at most 56", ib.ErrPrivateData},
-		{"", rdmacm.Config{Cap: ib.QPCap{MaxSendWR: -1}}, "MaxSendWR", ib.ErrInvalid},
-		{"", rdmacm.Config{Access: ib.BindWindows}, "Access", ib.ErrInvalid},
-	} {
-		if tt.addr == "" {
-			tt.addr = l.Addr().String()
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		ud := newUD(t, a)
+		for _, tt := range []struct {
+			addr string
+			o    rdmacm.Config
+			says string
+			is   error
+		}{
+			{"192.0.2.2", rdmacm.Config{}, "missing port", nil},
+			{":1", rdmacm.Config{}, "missing host", nil},
+			{"224.0.0.1:1", rdmacm.Config{}, "no group", ib.ErrInvalid},
+			{"0.0.0.0:1", rdmacm.Config{}, "0.0.0.0", ib.ErrInvalid},
+			{"", rdmacm.Config{Service: ib.UD}, "Resolve", ib.ErrInvalid},
+			{"", rdmacm.Config{Service: ib.XRCINI}, "Service", ib.ErrInvalid},
+			{"", rdmacm.Config{QP: ud.qp}, "a QP of type RC", ib.ErrInvalid},
+			{"", rdmacm.Config{Local: addrPort("192.0.2.7:0")}, "192.0.2.7", ib.ErrInvalid},
+			{"", rdmacm.Config{Local: addrPort("[2001:db8::1]:0")}, "same family", ib.ErrInvalid},
+			{"", rdmacm.Config{RetryCount: 8}, "RetryCount is 8", ib.ErrInvalid},
+			{"", rdmacm.Config{ResponderResources: 200}, "ResponderResources is 200", ib.ErrInvalid},
+			{"", rdmacm.Config{AckTimeout: 32}, "AckTimeout is 32", ib.ErrInvalid},
+			{"", rdmacm.Config{PathMTU: 1000}, "PathMTU is 1000", ib.ErrInvalid},
+			{"", rdmacm.Config{PrivateData: make([]byte, 57)}, "at most 56", ib.ErrPrivateData},
+			{"", rdmacm.Config{Cap: ib.QPCap{MaxSendWR: -1}}, "MaxSendWR", ib.ErrInvalid},
+			{"", rdmacm.Config{Access: ib.BindWindows}, "Access", ib.ErrInvalid},
+		} {
+			if tt.addr == "" {
+				tt.addr = l.Addr().String()
+			}
+			_, err := a.cm.Dial(patience(t), tt.addr, tt.o)
+			if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(),
+				"dial "+tt.addr) {
+				t.Errorf("%s, %+v: error %v does not say %q", tt.addr, tt.o, err, tt.says)
+			}
+			if tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("%s: error %v is not %v", tt.addr, err, tt.is)
+			}
 		}
-		_, err := a.cm.Dial(patience(t), tt.addr, tt.o)
-		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "dial "+tt.addr) {
-			t.Errorf("%s, %+v: error %v does not say %q", tt.addr, tt.o, err, tt.says)
+		if !a.cm.Idle() {
+			t.Error("something is left")
 		}
-		if tt.is != nil && !errors.Is(err, tt.is) {
-			t.Errorf("%s: error %v is not %v", tt.addr, err, tt.is)
-		}
-	}
-	if !a.cm.Idle() {
-		t.Error("something is left")
+	})
+}
+
+// TestNoSuchService: the error names the service that the system does not know. The system's resolver has threads of
+// its own, so this is no simulation.
+func TestNoSuchService(t *testing.T) {
+	a, _ := udpPair(t)
+	if _, err := a.cm.Dial(patience(t), "192.0.2.2:nosuchservice", rdmacm.Config{}); err == nil ||
+		!strings.Contains(err.Error(), "nosuchservice") {
+		t.Errorf("got %v, want an error that names nosuchservice", err)
 	}
 }
 
 // TestLocal: the source address and port that the caller wants; a port belongs to
 // one connection.
 func TestLocal(t *testing.T) {
-	a, b := pair(t)
-	l := listen(t, b, ":0", rdmacm.ListenConfig{})
-	to := "[2001:db8::2]:" + port(l)
-	o := rdmacm.Config{Local: addrPort("[::]:1234")}
-	c, s := dialTo(t, a, l, to, o)
-	if want := addrPort("[2001:db8::1]:1234"); c.LocalAddr() != want || s.RemoteAddr() != want {
-		t.Errorf("from %v, seen as %v; want %v", c.LocalAddr(), s.RemoteAddr(), want)
-	}
-	_, err := a.cm.Dial(patience(t), to, o)
-	if !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
-		t.Errorf("the same source port again: %v", err)
-	}
-	must(t, c.Close())
-	dialTo(t, a, l, to, o)
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, ":0", rdmacm.ListenConfig{})
+		to := "[2001:db8::2]:" + port(l)
+		o := rdmacm.Config{Local: addrPort("[::]:1234")}
+		c, s := dialTo(t, a, l, to, o)
+		if want := addrPort("[2001:db8::1]:1234"); c.LocalAddr() != want || s.RemoteAddr() != want {
+			t.Errorf("from %v, seen as %v; want %v", c.LocalAddr(), s.RemoteAddr(), want)
+		}
+		_, err := a.cm.Dial(patience(t), to, o)
+		if !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
+			t.Errorf("the same source port again: %v", err)
+		}
+		must(t, c.Close())
+		dialTo(t, a, l, to, o)
+	})
 }
 
 // TestServiceID: connections by service ID, without rdma_cm's header in the private
 // data.
 func TestServiceID(t *testing.T) {
-	a, b := pair(t)
-	o := rdmacm.Config{ServiceID: 0x1000_0000_0000_0042, PrivateData: bytes.Repeat([]byte{1}, 92)}
-	l := listen(t, b, ":7", rdmacm.ListenConfig{Config: o})
-	_, s := dialTo(t, a, l, b.at("0"), o)
-	if len(s.PrivateData()) != 92 || s.RemoteAddr() != addrPort("192.0.2.1:0") {
-		t.Errorf("%d bytes of private data from %v", len(s.PrivateData()), s.RemoteAddr())
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		o := rdmacm.Config{ServiceID: 0x1000_0000_0000_0042, PrivateData: bytes.Repeat([]byte{1}, 92)}
+		l := listen(t, b, ":7", rdmacm.ListenConfig{Config: o})
+		_, s := dialTo(t, a, l, b.at("0"), o)
+		if len(s.PrivateData()) != 92 || s.RemoteAddr() != addrPort("192.0.2.1:0") {
+			t.Errorf("%d bytes of private data from %v", len(s.PrivateData()), s.RemoteAddr())
+		}
+	})
 }

@@ -8,91 +8,89 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/wire"
 )
 
 // TestHogConfirmsNothing: a host that sends many requests and never confirms keeps others out of a listener for no
 // longer than a handshake takes.
 func TestHogConfirmsNothing(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	hog := n.open(t, "1", func(l link.Link) link.Link {
-		return &censor{l, func(m wire.CMAttr) bool { return m == wire.AttrRTU }}
-	})
-	b, a := n.open(t, "2", same), n.open(t, "3", same)
-	const room = 4
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: room})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a REP is repeated for 22 s
-	defer cancel()
-	accepted := make(chan *rdmacm.Conn, 1)
-	go func() {
-		s, err := l.Accept(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		accepted <- s
-	}()
-	var dials sync.WaitGroup
-	defer dials.Wait()
-	for range 2 * room {
-		dials.Go(func() {
-			if c, err := hog.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); err == nil {
-				<-c.Done()
-				_ = c.Close()
+	simulateOn(t, simtest.Config{Hosts: 3, Wrap: only(0, without(wire.AttrRTU))}, func(t *testing.T, hosts []*node) {
+		hog, b, a := hosts[0], hosts[1], hosts[2]
+		const room = 4
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: room})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a REP is repeated for 22 s
+		defer cancel()
+		accepted := make(chan *rdmacm.Conn, 1)
+		go func() {
+			s, err := l.Accept(ctx)
+			if err != nil {
+				t.Error(err)
 			}
-		})
-	}
-	until(t, "the hog has all the room", func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
-	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := <-accepted
-	if s == nil || s.RemoteAddr() != c.LocalAddr() {
-		t.Errorf("accepted %v", s)
-	}
-	must(t, l.Close()) // which ends the hog's
-	must(t, c.Close())
+			accepted <- s
+		}()
+		var dials sync.WaitGroup
+		defer dials.Wait()
+		for range 2 * room {
+			dials.Go(func() {
+				if c, err := hog.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); err == nil {
+					<-c.Done()
+					_ = c.Close()
+				}
+			})
+		}
+		until(t, "the hog has all the room", func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
+		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := <-accepted
+		if s == nil || s.RemoteAddr() != c.LocalAddr() {
+			t.Errorf("accepted %v", s)
+		}
+		must(t, l.Close()) // which ends the hog's
+		must(t, c.Close())
+	})
 }
 
 // TestHogFillsBacklog: requests of a host that fills a backlog are rejected, the oldest first, in favour of a host that
 // has fewer.
 func TestHogFillsBacklog(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	hog, b, a := n.open(t, "1", same), n.open(t, "2", same), n.open(t, "3", same)
-	const room = 4
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: room})
-	ctx := patience(t)
-	rejected := make(chan error, 2*room)
-	var dials sync.WaitGroup
-	defer dials.Wait()
-	dial := func(h *node) {
-		dials.Go(func() {
-			_, err := h.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
-			rejected <- err
-		})
-	}
-	for range room {
-		dial(hog)
-	}
-	full := func(n uint64) func() bool {
-		return func() bool { return requests(b) == n }
-	}
-	until(t, "the backlog is full", full(room))
-	dial(a)
-	if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectNoResources}) {
-		t.Errorf("the hog's oldest: %v", err)
-	}
-	var sources []string
-	for range room {
-		r, err := l.Request(ctx)
-		must(t, err)
-		sources = append(sources, r.RemoteAddr().Addr().String())
-		must(t, r.Reject(nil))
-	}
-	if sources[room-1] != a.addr.String() {
-		t.Errorf("requests of %v; the last should be %v's", sources, a.addr)
-	}
+	simulateOn(t, simtest.Config{Hosts: 3}, func(t *testing.T, hosts []*node) {
+		hog, b, a := hosts[0], hosts[1], hosts[2]
+		const room = 4
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: room})
+		ctx := patience(t)
+		rejected := make(chan error, 2*room)
+		var dials sync.WaitGroup
+		defer dials.Wait()
+		dial := func(h *node) {
+			dials.Go(func() {
+				_, err := h.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
+				rejected <- err
+			})
+		}
+		for range room {
+			dial(hog)
+		}
+		full := func(n uint64) func() bool {
+			return func() bool { return requests(b) == n }
+		}
+		until(t, "the backlog is full", full(room))
+		dial(a)
+		if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectNoResources}) {
+			t.Errorf("the hog's oldest: %v", err)
+		}
+		var sources []string
+		for range room {
+			r, err := l.Request(ctx)
+			must(t, err)
+			sources = append(sources, r.RemoteAddr().Addr().String())
+			must(t, r.Reject(nil))
+		}
+		if sources[room-1] != a.addr.String() {
+			t.Errorf("requests of %v; the last should be %v's", sources, a.addr)
+		}
+	})
 }

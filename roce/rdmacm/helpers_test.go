@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -13,10 +12,10 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/wire"
 )
@@ -51,43 +50,50 @@ func openHost(t testing.TB, l link.Link) *node {
 	return h
 }
 
-// same returns the link unchanged.
-func same(l link.Link) link.Link { return l }
-
-// network is hosts on a network in memory.
-type network struct{ *mem.Network }
-
-// open opens host number n: 192.0.2.n, 2001:db8::n, fe80::n. above wraps its link.
-func (n network) open(t testing.TB, number string, above func(link.Link) link.Link) *node {
+// simulate runs a test in virtual time, on two hosts: 192.0.2.1 and 192.0.2.2.
+func simulate(t *testing.T, test func(t *testing.T, a, b *node)) {
 	t.Helper()
-	var gids []ib.GID
-	for _, prefix := range []string{"192.0.2.", "2001:db8::", "fe80::"} {
-		gids = append(gids, ib.GIDFromAddr(netip.MustParseAddr(prefix+number)))
+	simulateOn(t, simtest.Config{}, func(t *testing.T, hosts []*node) { test(t, hosts[0], hosts[1]) })
+}
+
+// simulateOn runs a test in virtual time, on hosts and a network as c says.
+func simulateOn(t *testing.T, c simtest.Config, test func(t *testing.T, hosts []*node)) {
+	t.Helper()
+	simtest.Run(t, c, func(t *testing.T, n *simtest.Net) {
+		var hosts []*node
+		for _, h := range n.Hosts {
+			hosts = append(hosts, &node{dev: h.Device(), cm: h.CM(), addr: h.Addr()})
+		}
+		test(t, hosts)
+	})
+}
+
+// only returns a simtest.Config.Wrap that changes the link of one host.
+func only(host int, f func(link.Link) link.Link) func(int, link.Link) link.Link {
+	return func(h int, l link.Link) link.Link {
+		if h == host {
+			return f(l)
+		}
+		return l
 	}
-	return openHost(t, above(wrap.Seal(wrap.Loopback(n.Open(gids, mem.Options{})))))
 }
 
-// pair returns hosts 1 and 2 of a network in memory.
-func pair(t testing.TB) (a, b *node) {
-	n := network{mem.NewNetwork()}
-	return n.open(t, "1", same), n.open(t, "2", same)
+// without returns the link of a host that does not send one of the connection manager's messages.
+func without(m wire.CMAttr) func(link.Link) link.Link {
+	return func(l link.Link) link.Link { return &censor{l, func(sent wire.CMAttr) bool { return sent == m }} }
 }
 
-// udpPair returns two hosts with UDP sockets on loopback. Frames are dropped with probability drop when they are sent.
-func udpPair(t testing.TB, drop float64, seed uint64) (a, b *node) {
+// udpPair returns two hosts with UDP sockets on loopback, in real time.
+func udpPair(t testing.TB) (a, b *node) {
 	t.Helper()
-	open := func(seed uint64) *node {
+	open := func() *node {
 		l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l = wrap.Seal(wrap.Loopback(l))
-		if drop > 0 {
-			l = wrap.Fault(l, wrap.FaultConfig{Seed: seed, Drop: drop})
-		}
-		return openHost(t, l)
+		return openHost(t, wrap.Seal(wrap.Loopback(l)))
 	}
-	return open(seed), open(seed + 1)
+	return open(), open()
 }
 
 // patience limits the waits of a test.
@@ -163,7 +169,7 @@ func poll(t testing.TB, cq ib.CQ) (wc ib.WC) {
 		} else if n == 1 {
 			return wcs[0]
 		}
-		runtime.Gosched()
+		time.Sleep(time.Microsecond)
 	}
 	t.Fatal("no completion within 20 s")
 	return wc

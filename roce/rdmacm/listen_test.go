@@ -12,8 +12,8 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -30,93 +30,97 @@ func rejection(t testing.TB, h *node, addr string, o rdmacm.Config) *rdmacm.Reje
 
 // TestNoListener: reason 8, and what to look at.
 func TestNoListener(t *testing.T) {
-	a, b := pair(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	for _, addr := range []string{b.at("1"), "[2001:db8::2]:" + port(l)} {
-		e := rejection(t, a, addr, rdmacm.Config{})
-		if e.Reason != ib.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
-			!strings.Contains(e.Error(), "nobody listens") {
-			t.Errorf("%s: %v", addr, e)
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		for _, addr := range []string{b.at("1"), "[2001:db8::2]:" + port(l)} {
+			e := rejection(t, a, addr, rdmacm.Config{})
+			if e.Reason != ib.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
+				!strings.Contains(e.Error(), "nobody listens") {
+				t.Errorf("%s: %v", addr, e)
+			}
 		}
-	}
-	if n := b.cm.Stats().NoListener; n != 2 {
-		t.Errorf("%d requests without a listener are counted, want 2", n)
-	}
+		if n := b.cm.Stats().NoListener; n != 2 {
+			t.Errorf("%d requests without a listener are counted, want 2", n)
+		}
+	})
 }
 
 // TestRequest: who asks for a Request sees what the peer wants, and answers.
 func TestRequest(t *testing.T) {
-	a, b := pair(t)
-	ctx := patience(t)
-	l := listen(t, b, ":0", rdmacm.ListenConfig{})
-	rejected := make(chan *rdmacm.RejectError, 1)
-	go func() {
-		rejected <- rejection(t, a, b.at(port(l)), rdmacm.Config{PrivateData: []byte("let me in"),
-			ResponderResources: 3, InitiatorDepth: 5})
-	}()
-	r, err := l.Request(ctx)
-	must(t, err)
-	if diff := cmp.Diff(padded("let me in", 56), r.PrivateData()); diff != "" {
-		t.Error(diff)
-	}
-	if a := r.QPAttr(); a.MaxDestRdAtomic != 5 || a.MaxRdAtomic != 3 || r.Service() != ib.RC {
-		t.Errorf("the peer wants %d READs outstanding and accepts %d, service %v; want 5, 3, RC", a.MaxDestRdAtomic,
-			a.MaxRdAtomic, r.Service())
-	}
-	if r.LocalAddr() != addrPort(b.at(port(l))) || r.RemoteAddr().Addr() != a.addr || r.RemoteAddr().Port() == 0 {
-		t.Errorf("from %v to %v", r.RemoteAddr(), r.LocalAddr())
-	}
-	must(t, r.Delay(time.Second))
-	if err := r.Reject(make([]byte, 149)); !errors.Is(err, ib.ErrPrivateData) {
-		t.Errorf("rejected with too much private data: %v", err)
-	}
-	must(t, r.Reject([]byte("go away")))
-	e := <-rejected
-	if e.Reason != ib.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
-		!strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
-		t.Errorf("%v with %q", e, e.PrivateData)
-	}
-	for name, again := range map[string]func() error{
-		"Reject":         func() error { return r.Reject(nil) },
-		"Delay":          func() error { return r.Delay(1) },
-		"Accept":         func() error { _, err := r.Accept(ctx, rdmacm.Config{}); return err },
-		"AcceptDatagram": func() error { _, err := r.AcceptDatagram(2, 0, nil); return err },
-	} {
-		if err := again(); err == nil || !strings.Contains(err.Error(), r.RemoteAddr().String()) {
-			t.Errorf("%s after the answer: %v", name, err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		ctx := patience(t)
+		l := listen(t, b, ":0", rdmacm.ListenConfig{})
+		rejected := make(chan *rdmacm.RejectError, 1)
+		go func() {
+			rejected <- rejection(t, a, b.at(port(l)), rdmacm.Config{PrivateData: []byte("let me in"),
+				ResponderResources: 3, InitiatorDepth: 5})
+		}()
+		r, err := l.Request(ctx)
+		must(t, err)
+		if diff := cmp.Diff(padded("let me in", 56), r.PrivateData()); diff != "" {
+			t.Error(diff)
 		}
-	}
+		if a := r.QPAttr(); a.MaxDestRdAtomic != 5 || a.MaxRdAtomic != 3 || r.Service() != ib.RC {
+			t.Errorf("the peer wants %d READs outstanding and accepts %d, service %v; want 5, 3, RC", a.MaxDestRdAtomic,
+				a.MaxRdAtomic, r.Service())
+		}
+		if r.LocalAddr() != addrPort(b.at(port(l))) || r.RemoteAddr().Addr() != a.addr || r.RemoteAddr().Port() == 0 {
+			t.Errorf("from %v to %v", r.RemoteAddr(), r.LocalAddr())
+		}
+		must(t, r.Delay(time.Second))
+		if err := r.Reject(make([]byte, 149)); !errors.Is(err, ib.ErrPrivateData) {
+			t.Errorf("rejected with too much private data: %v", err)
+		}
+		must(t, r.Reject([]byte("go away")))
+		e := <-rejected
+		if e.Reason != ib.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
+			!strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
+			t.Errorf("%v with %q", e, e.PrivateData)
+		}
+		for name, again := range map[string]func() error{
+			"Reject":         func() error { return r.Reject(nil) },
+			"Delay":          func() error { return r.Delay(1) },
+			"Accept":         func() error { _, err := r.Accept(ctx, rdmacm.Config{}); return err },
+			"AcceptDatagram": func() error { _, err := r.AcceptDatagram(2, 0, nil); return err },
+		} {
+			if err := again(); err == nil || !strings.Contains(err.Error(), r.RemoteAddr().String()) {
+				t.Errorf("%s after the answer: %v", name, err)
+			}
+		}
+	})
 }
 
 // TestAcceptRefuses: what this end has not is refused for its reason, and Accept
 // goes on to the next.
 func TestAcceptRefuses(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	a, b := n.open(t, "1", same), n.open(t, "2", func(l link.Link) link.Link { return smallMTU{l} })
-	ctx := patience(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	accepted := make(chan *rdmacm.Conn, 1)
-	go func() { c, _ := l.Accept(ctx); accepted <- c }()
-	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC,
-		PathMTU: ib.MTU256}); e.Reason != ib.RejectInvalidTransport {
-		t.Errorf("UC to an RC listener: %v", e)
-	}
-	e := rejection(t, a, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU4096})
-	if e.Reason != ib.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
-		!strings.Contains(e.Error(), "Config.PathMTU") {
-		t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
-	}
-	prepared := 0
-	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		prepared++
-		return nil
-	}})
-	must(t, err)
-	if mtu := c.QPAttr().PathMTU; mtu != ib.MTU1024 || prepared != 1 {
-		t.Errorf("asked again for path MTU %d, want 1024; prepared %d times", mtu, prepared)
-	}
-	defer c.Close()
-	must(t, (<-accepted).Close())
+	short := func(l link.Link) link.Link { return smallMTU{l} }
+	simulateOn(t, simtest.Config{Wrap: only(1, short)}, func(t *testing.T, hosts []*node) {
+		a, b := hosts[0], hosts[1]
+		ctx := patience(t)
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		accepted := make(chan *rdmacm.Conn, 1)
+		go func() { c, _ := l.Accept(ctx); accepted <- c }()
+		if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC,
+			PathMTU: ib.MTU256}); e.Reason != ib.RejectInvalidTransport {
+			t.Errorf("UC to an RC listener: %v", e)
+		}
+		e := rejection(t, a, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU4096})
+		if e.Reason != ib.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
+			!strings.Contains(e.Error(), "Config.PathMTU") {
+			t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
+		}
+		prepared := 0
+		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			prepared++
+			return nil
+		}})
+		must(t, err)
+		if mtu := c.QPAttr().PathMTU; mtu != ib.MTU1024 || prepared != 1 {
+			t.Errorf("asked again for path MTU %d, want 1024; prepared %d times", mtu, prepared)
+		}
+		defer c.Close()
+		must(t, (<-accepted).Close())
+	})
 }
 
 // smallMTU is an Ethernet of 1500 bytes.
@@ -127,151 +131,153 @@ func (s smallMTU) Caps() link.Caps { c := s.Link.Caps(); c.MTU = 1500; return c 
 // TestBacklog: what is beyond it is refused for want of resources; what waits is
 // still served.
 func TestBacklog(t *testing.T) {
-	a, b := pair(t)
-	ctx := patience(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: 2})
-	dialled := make(chan error, 2)
-	for range 2 {
-		go func() {
-			c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
-			if err == nil {
-				err = c.Close()
-			}
-			dialled <- err
-		}()
-	}
-	until(t, "two requests wait", func() bool { return requests(b) == 2 })
-	if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != ib.RejectNoResources ||
-		!strings.Contains(e.Error(), "backlog") {
-		t.Errorf("the third: %v", e)
-	}
-	for range 2 {
-		c, err := l.Accept(ctx)
-		must(t, err)
-		defer c.Close()
-	}
-	for range 2 {
-		must(t, <-dialled)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		ctx := patience(t)
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Backlog: 2})
+		dialled := make(chan error, 2)
+		for range 2 {
+			go func() {
+				c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
+				if err == nil {
+					err = c.Close()
+				}
+				dialled <- err
+			}()
+		}
+		until(t, "two requests wait", func() bool { return requests(b) == 2 })
+		if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != ib.RejectNoResources ||
+			!strings.Contains(e.Error(), "backlog") {
+			t.Errorf("the third: %v", e)
+		}
+		for range 2 {
+			c, err := l.Accept(ctx)
+			must(t, err)
+			defer c.Close()
+		}
+		for range 2 {
+			must(t, <-dialled)
+		}
+	})
 }
 
 // TestListenPorts: a port belongs to one listener of an address and service; port 0
 // is one that is free.
 func TestListenPorts(t *testing.T) {
-	a, b := pair(t)
-	ctx := patience(t)
-	one := listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
-	other := listen(t, b, "[2001:db8::2]:7471", rdmacm.ListenConfig{})
-	if _, err := b.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
-		t.Errorf("all addresses, beside two of them: %v", err)
-	}
-	listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{Config: rdmacm.Config{Service: ib.UD}})
-	if _, err := b.cm.Listen(ctx, "192.0.2.2:7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
-		t.Errorf("the same again: %v", err)
-	}
-	for _, l := range []*rdmacm.Listener{one, other} { // each gets what is for its address
-		_, s := dialTo(t, a, l, l.Addr().String(), rdmacm.Config{})
-		if s.LocalAddr() != l.Addr() {
-			t.Errorf("the listener on %v accepted at %v", l.Addr(), s.LocalAddr())
+	simulate(t, func(t *testing.T, a, b *node) {
+		ctx := patience(t)
+		one := listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
+		other := listen(t, b, "[2001:db8::2]:7471", rdmacm.ListenConfig{})
+		if _, err := b.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
+			t.Errorf("all addresses, beside two of them: %v", err)
 		}
-	}
-	must(t, one.Close())
-	listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
-	x, y := listen(t, b, ":0", rdmacm.ListenConfig{}), listen(t, b, ":0", rdmacm.ListenConfig{})
-	if x.Addr().Port() < 32768 || y.Addr().Port() < 32768 || x.Addr() == y.Addr() {
-		t.Errorf("chosen: %v, %v", x.Addr(), y.Addr())
-	}
-	for addr, says := range map[string]string{"192.0.2.1:0": "192.0.2.2, 2001:db8::2, fe80::2",
-		"192.0.2.2": "missing port"} {
-		if _, err := b.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("listen %s: %v, which does not say %q", addr, err, says)
+		listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{Config: rdmacm.Config{Service: ib.UD}})
+		if _, err := b.cm.Listen(ctx, "192.0.2.2:7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
+			t.Errorf("the same again: %v", err)
 		}
-	}
-	if _, err := b.cm.Listen(ctx, ":0", rdmacm.ListenConfig{Backlog: -1}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("a negative backlog: %v", err)
-	}
+		for _, l := range []*rdmacm.Listener{one, other} { // each gets what is for its address
+			_, s := dialTo(t, a, l, l.Addr().String(), rdmacm.Config{})
+			if s.LocalAddr() != l.Addr() {
+				t.Errorf("the listener on %v accepted at %v", l.Addr(), s.LocalAddr())
+			}
+		}
+		must(t, one.Close())
+		listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
+		x, y := listen(t, b, ":0", rdmacm.ListenConfig{}), listen(t, b, ":0", rdmacm.ListenConfig{})
+		if x.Addr().Port() < 32768 || y.Addr().Port() < 32768 || x.Addr() == y.Addr() {
+			t.Errorf("chosen: %v, %v", x.Addr(), y.Addr())
+		}
+		for addr, says := range map[string]string{"192.0.2.1:0": "192.0.2.2, 2001:db8::2, fe80::2",
+			"192.0.2.2": "missing port"} {
+			if _, err := b.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); err == nil || !strings.Contains(err.Error(),
+				says) {
+				t.Errorf("listen %s: %v, which does not say %q", addr, err, says)
+			}
+		}
+		if _, err := b.cm.Listen(ctx, ":0", rdmacm.ListenConfig{Backlog: -1}); !errors.Is(err, ib.ErrInvalid) {
+			t.Errorf("a negative backlog: %v", err)
+		}
+	})
 }
 
 // TestSilentPeer: a peer whose RTU never comes keeps no other waiting, and is let in
 // when its data show that it is ready.
 func TestSilentPeer(t *testing.T) {
-	n := network{mem.NewNetwork()}
-	mute := n.open(t, "1", func(l link.Link) link.Link {
-		return &censor{l, func(m wire.CMAttr) bool { return m == wire.AttrRTU }}
-	})
-	b, a := n.open(t, "2", same), n.open(t, "3", same)
-	ctx := patience(t)
-	prepared := make(chan *rdmacm.Conn, 2)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
-		prepared <- c
-		_, err := c.QP().PostRecv([]ib.RecvWR{{}})
-		return err
-	}}})
-	accepted := make(chan *rdmacm.Conn)
-	go func() {
-		for range 2 {
-			c, err := l.Accept(ctx)
-			if err != nil {
-				t.Error(err)
+	simulateOn(t, simtest.Config{Hosts: 3, Wrap: only(0, without(wire.AttrRTU))}, func(t *testing.T, hosts []*node) {
+		mute, b, a := hosts[0], hosts[1], hosts[2]
+		ctx := patience(t)
+		prepared := make(chan *rdmacm.Conn, 2)
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{Config: rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
+			prepared <- c
+			_, err := c.QP().PostRecv([]ib.RecvWR{{}})
+			return err
+		}}})
+		accepted := make(chan *rdmacm.Conn)
+		go func() {
+			for range 2 {
+				c, err := l.Accept(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- c
 			}
-			accepted <- c
+		}()
+		silent, err := mute.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
+		must(t, err)
+		defer silent.Close()
+		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
+		must(t, err)
+		defer c.Close()
+		s := <-accepted
+		if s.RemoteAddr() != c.LocalAddr() {
+			t.Errorf("accepted %v first", s.RemoteAddr())
 		}
-	}()
-	silent, err := mute.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
-	must(t, err)
-	defer silent.Close()
-	c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
-	must(t, err)
-	defer c.Close()
-	s := <-accepted
-	if s.RemoteAddr() != c.LocalAddr() {
-		t.Errorf("accepted %v first", s.RemoteAddr())
-	}
-	defer s.Close()
-	half := <-prepared
-	_, err = silent.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
-	must(t, err)
-	want(t, poll(t, half.RecvCQ()))
-	half.DataArrived()
-	half.DataArrived()
-	s = <-accepted
-	if s != half || s.RemoteAddr() != silent.LocalAddr() {
-		t.Errorf("accepted %v second", s.RemoteAddr())
-	}
-	must(t, s.Close())
+		defer s.Close()
+		half := <-prepared
+		_, err = silent.QP().PostSend([]ib.SendWR{{Opcode: ib.WRSend}})
+		must(t, err)
+		want(t, poll(t, half.RecvCQ()))
+		half.DataArrived()
+		half.DataArrived()
+		s = <-accepted
+		if s != half || s.RemoteAddr() != silent.LocalAddr() {
+			t.Errorf("accepted %v second", s.RemoteAddr())
+		}
+		must(t, s.Close())
+	})
 }
 
 // TestListenerClose: who waits in it, and who is in its backlog, learn of it.
 func TestListenerClose(t *testing.T) {
-	a, b := pair(t)
-	ctx := patience(t)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	dialled := make(chan error, 1)
-	go func() { _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); dialled <- err }()
-	r, err := l.Request(ctx)
-	must(t, err)
-	waiting := make(chan error, 2)
-	go func() { _, err := l.Accept(ctx); waiting <- err }()
-	go func() { _, err := l.Request(ctx); waiting <- err }()
-	must(t, l.Close())
-	must(t, l.Close())
-	for range 2 {
-		if err := <-waiting; !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("waited: %v", err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		ctx := patience(t)
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		dialled := make(chan error, 1)
+		go func() { _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); dialled <- err }()
+		r, err := l.Request(ctx)
+		must(t, err)
+		waiting := make(chan error, 2)
+		go func() { _, err := l.Accept(ctx); waiting <- err }()
+		go func() { _, err := l.Request(ctx); waiting <- err }()
+		must(t, l.Close())
+		must(t, l.Close())
+		for range 2 {
+			if err := <-waiting; !errors.Is(err, ib.ErrClosed) {
+				t.Errorf("waited: %v", err)
+			}
 		}
-	}
-	if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
-		t.Errorf("dialled: %v", err)
-	}
-	if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("accepted: %v", err)
-	}
-	short, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := listen(t, b, ":0", rdmacm.ListenConfig{}).Accept(short); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	if !a.cm.Idle() {
-		t.Error("the dialler holds something")
-	}
+		if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
+			t.Errorf("dialled: %v", err)
+		}
+		if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("accepted: %v", err)
+		}
+		short, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := listen(t, b, ":0", rdmacm.ListenConfig{}).Accept(short); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		if !a.cm.Idle() {
+			t.Error("the dialler holds something")
+		}
+	})
 }

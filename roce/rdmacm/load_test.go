@@ -2,14 +2,13 @@ package rdmacm_test
 
 import (
 	"errors"
-	"flag"
 	"sync"
 	"testing"
 
+	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 )
-
-var seed = flag.Uint64("rdmacm.seed", 1, "seed of the losses in TestLoss")
 
 // serve accepts until the listener is closed, and closes each connection when the peer has ended it. The returned
 // function waits for all of them.
@@ -60,17 +59,18 @@ var short = rdmacm.Config{AckTimeout: 1}
 
 // TestInARow opens and closes a thousand connections.
 func TestInARow(t *testing.T) {
-	a, b := udpPair(t, 0, 0)
-	l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
-	wait := serve(t, l)
-	for range 1000 {
-		visit(t, a, l.Addr().String(), short)
-	}
-	wait()
-	until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
-	if s := b.cm.Stats(); s.Stale != 0 {
-		t.Errorf("%d requests came from the QP of an older connection", s.Stale)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		l := listen(t, b, b.at("0"), rdmacm.ListenConfig{})
+		wait := serve(t, l)
+		for range 1000 {
+			visit(t, a, l.Addr().String(), short)
+		}
+		wait()
+		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		if s := b.cm.Stats(); s.Stale != 0 {
+			t.Errorf("%d requests came from the QP of an older connection", s.Stale)
+		}
+	})
 }
 
 // together opens n connections concurrently, and closes them when all are established.
@@ -114,17 +114,17 @@ func together(t *testing.T, a, b *node, n int) {
 
 // TestAtOnce opens two hundred connections at once.
 func TestAtOnce(t *testing.T) {
-	a, b := udpPair(t, 0, 0)
-	together(t, a, b, 200)
+	simulate(t, func(t *testing.T, a, b *node) { together(t, a, b, 200) })
 }
 
-// TestLoss: if one frame of twenty is lost in each direction, all of two hundred connections are established and ended,
+// TestLoss: if one frame of twenty is lost in each direction, all of a hundred connections are established and ended,
 // and none leaks.
 func TestLoss(t *testing.T) {
-	t.Logf("-rdmacm.seed=%d", *seed)
-	a, b := udpPair(t, 0.05, *seed)
-	together(t, a, b, 200)
-	if s := a.cm.Stats(); s.Resent == 0 {
-		t.Error("nothing was lost")
-	}
+	c := simtest.Config{Seeds: 5, Fault: wrap.FaultConfig{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05}}
+	simulateOn(t, c, func(t *testing.T, hosts []*node) {
+		together(t, hosts[0], hosts[1], 100)
+		if s := hosts[0].cm.Stats(); s.Resent == 0 {
+			t.Error("nothing was lost")
+		}
+	})
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/remote"
+	"github.com/goroce/goroce/roce/simtest"
 )
 
 const memoryAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic
@@ -43,156 +43,163 @@ func offer(t *testing.T, a, b *node, n int, access ib.Access) (_ *remote.Memory,
 
 // TestMemory writes and reads from several goroutines, pieces that are smaller and larger than a slot.
 func TestMemory(t *testing.T) {
-	const area = 300_000
-	a, b := pair(t)
-	mem, buf, _, _ := offer(t, a, b, 4*area, memoryAccess)
-	var done sync.WaitGroup
-	for i := range 4 {
-		done.Go(func() {
-			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			want := make([]byte, area)
-			for round := range 8 {
-				from := rng.IntN(area)
-				part := want[from : from+rng.IntN(area-from+1)]
-				for j := range part {
-					part[j] = byte(rng.Uint32())
+	simulate(t, func(t *testing.T, a, b *node) {
+		const area = 300_000
+		mem, buf, _, _ := offer(t, a, b, 4*area, memoryAccess)
+		var done sync.WaitGroup
+		for i := range 4 {
+			done.Go(func() {
+				rng := rand.New(rand.NewPCG(1, uint64(i)))
+				want := make([]byte, area)
+				for round := range 8 {
+					from := rng.IntN(area)
+					part := want[from : from+rng.IntN(area-from+1)]
+					for j := range part {
+						part[j] = byte(rng.Uint32())
+					}
+					if n, err := mem.WriteAt(patience(t), part, int64(i*area+from)); err != nil || n != len(part) {
+						t.Errorf("write of %d bytes: %d, %v", len(part), n, err)
+					}
+					got := make([]byte, area)
+					if n, err := mem.ReadAt(patience(t), got, int64(i*area)); err != nil || n != area {
+						t.Errorf("read: %d, %v", n, err)
+					}
+					if !bytes.Equal(got, want) || !bytes.Equal(buf[i*area:][:area], want) {
+						t.Errorf("goroutine %d, round %d: other bytes arrived", i, round)
+					}
 				}
-				if n, err := mem.WriteAt(patience(t), part, int64(i*area+from)); err != nil || n != len(part) {
-					t.Errorf("write of %d bytes: %d, %v", len(part), n, err)
-				}
-				got := make([]byte, area)
-				if n, err := mem.ReadAt(patience(t), got, int64(i*area)); err != nil || n != area {
-					t.Errorf("read: %d, %v", n, err)
-				}
-				if !bytes.Equal(got, want) || !bytes.Equal(buf[i*area:][:area], want) {
-					t.Errorf("goroutine %d, round %d: other bytes arrived", i, round)
-				}
-			}
-		})
-	}
-	done.Wait()
+			})
+		}
+		done.Wait()
+	})
 }
 
 // TestMemoryRange: ReadAt ends with io.EOF, as io.ReaderAt does, and a write beyond the end writes nothing.
 func TestMemoryRange(t *testing.T) {
-	a, b := pair(t)
-	mem, buf, _, _ := offer(t, a, b, 100, memoryAccess)
-	copy(buf, "0123456789")
-	copy(buf[95:], "tail!")
-	got := make([]byte, 10)
-	for _, c := range []struct {
-		off  int64
-		want string
-		err  error
-	}{{0, "0123456789", nil}, {95, "tail!", io.EOF}, {100, "", io.EOF}, {1 << 40, "", io.EOF},
-		{-1, "", ib.ErrInvalid}} {
-		n, err := mem.ReadAt(patience(t), got, c.off)
-		if string(got[:n]) != c.want || !errors.Is(err, c.err) {
-			t.Errorf("read at %d: %q, %v; want %q, %v", c.off, got[:n], err, c.want, c.err)
+	simulate(t, func(t *testing.T, a, b *node) {
+		mem, buf, _, _ := offer(t, a, b, 100, memoryAccess)
+		copy(buf, "0123456789")
+		copy(buf[95:], "tail!")
+		got := make([]byte, 10)
+		for _, c := range []struct {
+			off  int64
+			want string
+			err  error
+		}{{0, "0123456789", nil}, {95, "tail!", io.EOF}, {100, "", io.EOF}, {1 << 40, "", io.EOF},
+			{-1, "", ib.ErrInvalid}} {
+			n, err := mem.ReadAt(patience(t), got, c.off)
+			if string(got[:n]) != c.want || !errors.Is(err, c.err) {
+				t.Errorf("read at %d: %q, %v; want %q, %v", c.off, got[:n], err, c.want, c.err)
+			}
 		}
-	}
-	for _, off := range []int64{-1, 91, 101, 1 << 62} {
-		if n, err := mem.WriteAt(patience(t), got, off); n != 0 || !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("write at %d: %d, %v", off, n, err)
+		for _, off := range []int64{-1, 91, 101, 1 << 62} {
+			if n, err := mem.WriteAt(patience(t), got, off); n != 0 || !errors.Is(err, ib.ErrInvalid) {
+				t.Errorf("write at %d: %d, %v", off, n, err)
+			}
 		}
-	}
-	for _, off := range []int64{-8, 4, 96, 1 << 62} {
-		if _, err := mem.FetchAdd(patience(t), off, 1); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("add at %d: %v", off, err)
+		for _, off := range []int64{-8, 4, 96, 1 << 62} {
+			if _, err := mem.FetchAdd(patience(t), off, 1); !errors.Is(err, ib.ErrInvalid) {
+				t.Errorf("add at %d: %v", off, err)
+			}
 		}
-	}
-	if string(buf[:10]) != "0123456789" || string(buf[95:]) != "tail!" {
-		t.Error("a refused write has written")
-	}
+		if string(buf[:10]) != "0123456789" || string(buf[95:]) != "tail!" {
+			t.Error("a refused write has written")
+		}
+	})
 }
 
 // TestMemoryAtomics: a counter and a lock that many goroutines use.
 func TestMemoryAtomics(t *testing.T) {
-	const goroutines, each = 4, 20
-	a, b := pair(t)
-	mem, buf, _, _ := offer(t, a, b, 24, memoryAccess)
-	var done sync.WaitGroup
-	counted := 0 // guarded by the lock at offset 8
-	for range goroutines {
-		done.Go(func() {
-			for range each {
-				_, err := mem.FetchAdd(patience(t), 0, 1)
-				must(t, err)
-				for was := uint64(1); was != 0; {
-					was, err = mem.CompareSwap(patience(t), 8, 0, 1)
+	simulate(t, func(t *testing.T, a, b *node) {
+		const goroutines, each = 4, 20
+		mem, buf, _, _ := offer(t, a, b, 24, memoryAccess)
+		var done sync.WaitGroup
+		counted := 0 // guarded by the lock at offset 8
+		for range goroutines {
+			done.Go(func() {
+				for range each {
+					_, err := mem.FetchAdd(patience(t), 0, 1)
+					must(t, err)
+					for was := uint64(1); was != 0; {
+						was, err = mem.CompareSwap(patience(t), 8, 0, 1)
+						must(t, err)
+					}
+					counted++
+					_, err = mem.CompareSwap(patience(t), 8, 1, 0)
 					must(t, err)
 				}
-				counted++
-				_, err = mem.CompareSwap(patience(t), 8, 1, 0)
-				must(t, err)
-			}
-		})
-	}
-	done.Wait()
-	if was, err := mem.FetchAdd(patience(t), 0, 0); err != nil || was != goroutines*each || counted != goroutines*each {
-		t.Errorf("counted %d and %d, %v; want %d", was, counted, err, goroutines*each)
-	}
-	if !bytes.Equal(buf[8:], make([]byte, 16)) {
-		t.Errorf("the lock and what is behind it: % x", buf[8:])
-	}
+			})
+		}
+		done.Wait()
+		if was, err := mem.FetchAdd(patience(t), 0, 0); err != nil || was != goroutines*each ||
+			counted != goroutines*each {
+			t.Errorf("counted %d and %d, %v; want %d", was, counted, err, goroutines*each)
+		}
+		if !bytes.Equal(buf[8:], make([]byte, 16)) {
+			t.Errorf("the lock and what is behind it: % x", buf[8:])
+		}
+	})
 }
 
 // TestMemoryErrors: the status is in the error, and after the end of the connection its cause.
 func TestMemoryErrors(t *testing.T) {
-	a, b := pair(t)
-	mem, _, client, _ := offer(t, a, b, 100, ib.LocalWrite)
-	_, err := mem.WriteAt(patience(t), []byte("x"), 0)
-	if !errors.Is(err, &ib.WCError{Status: ib.WCRemAccessErr}) {
-		t.Errorf("write without the right: %v", err)
-	}
-	if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, &ib.WCError{Status: ib.WCWRFlushErr}) {
-		t.Errorf("write on a QP in ERR: %v", err)
-	}
-	must(t, client.Close())
-	if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("write after Close: %v", err)
-	}
-	if _, err = client.Memory(mem.Buffer()); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("memory of a closed connection: %v", err)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		mem, _, client, _ := offer(t, a, b, 100, ib.LocalWrite)
+		_, err := mem.WriteAt(patience(t), []byte("x"), 0)
+		if !errors.Is(err, &ib.WCError{Status: ib.WCRemAccessErr}) {
+			t.Errorf("write without the right: %v", err)
+		}
+		if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, &ib.WCError{Status: ib.WCWRFlushErr}) {
+			t.Errorf("write on a QP in ERR: %v", err)
+		}
+		must(t, client.Close())
+		if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("write after Close: %v", err)
+		}
+		if _, err = client.Memory(mem.Buffer()); !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("memory of a closed connection: %v", err)
+		}
 
-	mem, _, client, server := offer(t, a, b, 100, memoryAccess)
-	must(t, server.Disconnect(patience(t)))
-	<-client.Done()
-	if _, err = mem.ReadAt(patience(t), make([]byte, 1), 0); !errors.Is(err, rdmacm.ErrDisconnected) {
-		t.Errorf("read after the peer has disconnected: %v", err)
-	}
+		mem, _, client, server := offer(t, a, b, 100, memoryAccess)
+		must(t, server.Disconnect(patience(t)))
+		<-client.Done()
+		if _, err = mem.ReadAt(patience(t), make([]byte, 1), 0); !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("read after the peer has disconnected: %v", err)
+		}
+	})
 }
 
 // TestMemoryAbandoned: a call whose context ends returns at once, though its request is under way, and nobody touches
 // its slice any more. Close ends the others.
 func TestMemoryAbandoned(t *testing.T) {
-	n := network{mem.NewNetwork()}
 	silent := &mute{}
-	a, b := n.open(t, "1", same), n.open(t, "2", func(l link.Link) link.Link { silent.Link = l; return silent })
-	mem, _, client, _ := offer(t, a, b, 4<<20, memoryAccess)
-	silent.on.Store(true)
-	p := make([]byte, mem.Len())
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		n, err := mem.ReadAt(ctx, p, 0)
-		cancel()
-		if n != 0 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("read: %d, %v", n, err)
+	muted := func(l link.Link) link.Link { silent.Link = l; return silent }
+	simulateOn(t, simtest.Config{Wrap: only(1, muted)}, func(t *testing.T, hosts []*node) {
+		a, b := hosts[0], hosts[1]
+		mem, _, client, _ := offer(t, a, b, 4<<20, memoryAccess)
+		silent.on.Store(true)
+		p := make([]byte, mem.Len())
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			n, err := mem.ReadAt(ctx, p, 0)
+			cancel()
+			if n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("read: %d, %v", n, err)
+			}
+			clear(p) // a race if the device or a goroutine still wrote
 		}
-		clear(p) // a race if the device or a goroutine still wrote
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := mem.ReadAt(t.Context(), p, 0)
-		ended <- err
-	}()
-	must(t, mem.Close())
-	if err := <-ended; !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("a read under way, after Close: %v", err)
-	}
-	must(t, mem.Close())
-	must(t, client.Close())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := mem.ReadAt(t.Context(), p, 0)
+			ended <- err
+		}()
+		must(t, mem.Close())
+		if err := <-ended; !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("a read under way, after Close: %v", err)
+		}
+		must(t, mem.Close())
+		must(t, client.Close())
+	})
 }
 
 // mute is a link that sends nothing while it is on.
@@ -210,12 +217,13 @@ func (m *mute) Send(now ib.Instant, runs []link.Run) (int, error) {
 
 // TestMemoryForeign: a completion of the application on the Memory's CQ is an error that says so, not a hang.
 func TestMemoryForeign(t *testing.T) {
-	a, b := pair(t)
-	mem, _, client, _ := offer(t, a, b, 100, memoryAccess)
-	_, err := client.QP().PostSend([]ib.SendWR{{ID: 3, Opcode: ib.WRWrite, Flags: ib.SendSignaled,
-		RemoteAddr: mem.Buffer().Addr, RKey: mem.Buffer().RKey}})
-	must(t, err)
-	if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("%v, want ib.ErrForeign", err)
-	}
+	simulate(t, func(t *testing.T, a, b *node) {
+		mem, _, client, _ := offer(t, a, b, 100, memoryAccess)
+		_, err := client.QP().PostSend([]ib.SendWR{{ID: 3, Opcode: ib.WRWrite, Flags: ib.SendSignaled,
+			RemoteAddr: mem.Buffer().Addr, RKey: mem.Buffer().RKey}})
+		must(t, err)
+		if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, ib.ErrForeign) {
+			t.Errorf("%v, want ib.ErrForeign", err)
+		}
+	})
 }

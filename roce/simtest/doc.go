@@ -3,7 +3,8 @@
 // reorders or damages packets, takes no longer than its computation, and can be repeated from its seed:
 //
 //	func TestTransfer(t *testing.T) {
-//		simtest.Run(t, simtest.Config{Seeds: 20, Fault: wrap.FaultConfig{Drop: 0.05}}, func(t *testing.T, n *simtest.Net) {
+//		c := simtest.Config{Seeds: 20, Fault: wrap.FaultConfig{Drop: 0.05}}
+//		simtest.Run(t, c, func(t *testing.T, n *simtest.Net) {
 //			client, server := n.Hosts[0], n.Hosts[1]
 //			go serve(t.Context(), server.CM(), server.At("7471"))
 //			if err := transfer(t.Context(), client.CM(), server.At("7471")); err != nil {
@@ -19,7 +20,8 @@
 // Each simulation is a bubble of testing/synctest: package time shows virtual time to all goroutines that the test
 // starts, and the time moves on only while all of them wait. So they must wait for completions (ib.WaitOne, CQ.Wait)
 // and not poll in a loop: a loop never lets the time move. Channels, contexts and timers must be made in the
-// simulation. When the function of the test has returned, the context of its T ends, its cleanup functions run, and the
+// simulation. Names of hosts and services cannot be looked up: the system's resolver has threads of its own. When the
+// function of the test has returned, the context of its T ends, its cleanup functions run, and the
 // hosts are closed; that must end all goroutines.
 //
 // # Repetition

@@ -25,7 +25,7 @@ type Host struct {
 
 func newHost(n *Net, index int) *Host {
 	h := &Host{net: n, index: index}
-	h.port = newPort(h)
+	h.port = &port{host: h}
 	h.boot()
 	return h
 }
@@ -49,7 +49,7 @@ func (h *Host) boot() {
 
 // Streams of random numbers of a host.
 const (
-	streamDevice = iota
+	streamDevice = 1 + iota
 	streamFault
 	streamInbound
 )
@@ -97,32 +97,22 @@ func (h *Host) addr6(a, b, c, d byte) netip.Addr {
 // At returns the host's IPv4 address with a port, for Dial and Listen.
 func (h *Host) At(port string) string { return net.JoinHostPort(h.Addr().String(), port) }
 
-// SetFault changes what happens to the frames that the host sends. Frames that are under way are not affected. c.Seed is
-// ignored.
+// SetFault changes what happens to the frames that the host sends. Frames that are under way are not affected. c.Seed
+// is ignored.
 func (h *Host) SetFault(c wrap.FaultConfig) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
 	h.port.setFault(c)
 }
 
 // SetInbound changes what happens to the frames that arrive at the host, as SetFault does for those that it sends.
 func (h *Host) SetInbound(c wrap.FaultConfig) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
 	h.port.setInbound(c)
 }
 
 // Unplug cuts the host off the network: frames that it sends and frames that arrive are lost. Plug undoes it.
-func (h *Host) Unplug() { h.setUnplugged(true) }
+func (h *Host) Unplug() { h.port.setUnplugged(true) }
 
 // Plug connects the host to the network again.
-func (h *Host) Plug() { h.setUnplugged(false) }
-
-func (h *Host) setUnplugged(unplugged bool) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	h.port.unplugged = unplugged
-}
+func (h *Host) Plug() { h.port.setUnplugged(false) }
 
 // Stop makes the device stand still, as if its process had got SIGSTOP: frames that arrive wait in a queue of limited
 // size, and nothing is sent. The program's goroutines go on. Continue undoes it.
@@ -141,16 +131,13 @@ func (h *Host) setStopped(stopped bool) {
 // Reboot ends the device and the connection manager without a word to peers, as a power failure would, and opens new
 // ones. Objects of the old device return ib.ErrClosed.
 func (h *Host) Reboot() {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	unplugged := h.port.unplugged
-	h.port.unplugged = true
-	h.net.mu.Unlock()
+	before := h.port.setUnplugged(true)
 	h.close()
 	h.net.mu.Lock()
-	h.port.unplugged = unplugged
+	defer h.net.mu.Unlock()
 	h.cm = nil
 	h.boot()
+	h.port.setUnplugged(before)
 }
 
 // close closes what the host has opened.
@@ -181,8 +168,9 @@ func (h *Host) step() bool {
 
 // deadline returns when step has something to do.
 func (h *Host) deadline() ib.Instant {
-	if h.stopped {
-		return h.port.sendDeadline()
+	at := h.port.sendDeadline()
+	if !h.stopped {
+		at = min(at, h.dev.Deadline())
 	}
-	return h.dev.Deadline()
+	return at
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// recorder keeps the last frames that hosts have sent, for the report of a failure, and a digest of all: of their times,
-// addresses, lengths and base transport headers. What follows these has addresses of memory, which differ from run to
-// run.
+// recorder keeps the last frames that hosts have sent, for the report of a failure, and a digest of all: of their
+// times, addresses, lengths and base transport headers. What follows these has addresses of memory, which differ from
+// run to run.
 type recorder struct {
 	mu    sync.Mutex
 	all   hash.Hash

@@ -29,8 +29,8 @@ type Config struct {
 	Seed  uint64 // 1 if 0. It determines the numbers of the devices, and the faults.
 	Seeds int    // Run does this many simulations, with the seeds Seed, Seed+1 and so on; 1 if 0
 
-	// Fault is what happens to the frames that a host sends, Inbound to those that arrive at a host. Their Seed, OnSend,
-	// OnRecv and OnDrop are set by Run. A Fault.Latency of 0 stands for DefaultLatency.
+	// Fault is what happens to the frames that a host sends, Inbound to those that arrive at a host. Their Seed,
+	// OnSend, OnRecv and OnDrop are set by Run. A Fault.Latency of 0 stands for DefaultLatency.
 	Fault, Inbound wrap.FaultConfig
 
 	// Device has the options of all devices. Their Manual, Seed and Clock are set by Run.

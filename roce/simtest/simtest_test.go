@@ -68,7 +68,11 @@ func TestRepeats(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := uint64(1); seed <= 20; seed++ {
 		first := run(seed)
-		if run(seed) != first && run(seed) != first { // the operating system may have held up the first run
+		again := run(seed)
+		if again != first { // the operating system may have held up one of them
+			again = run(seed)
+		}
+		if again != first {
 			t.Errorf("seed %d: the packets of two runs differ", seed)
 		}
 		if other := seen[first]; other != 0 {
@@ -133,7 +137,8 @@ func send(t *testing.T, a *rdmacm.Conn) ib.WCStatus {
 // TestTime: a round trip takes twice the latency, and hardly any time of the machine.
 func TestTime(t *testing.T) {
 	began := time.Now()
-	simtest.Run(t, simtest.Config{Fault: wrap.FaultConfig{Latency: 100 * time.Millisecond}}, func(t *testing.T, n *simtest.Net) {
+	simtest.Run(t, simtest.Config{Fault: wrap.FaultConfig{Latency: 100 * time.Millisecond}}, func(t *testing.T,
+		n *simtest.Net) {
 		a, b := connect(t, n, rdmacm.Config{AckTimeout: 20})
 		start := n.Now()
 		for range 300 {

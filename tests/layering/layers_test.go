@@ -91,7 +91,8 @@ var layers = []struct {
 		{"roce/remote", []string{"ib", "ib/driver"}},
 		{"roce/rdmacm", []string{"ib", "ib/driver", "roce/remote"}},
 		{"roce/rsocket", []string{"ib", "ib/driver", "roce/rdmacm"}},
-		{"roce/simtest", []string{"ib", "ib/driver", "wire", "roce/trace", "roce/link", "roce/link/mem", "roce/link/wrap",
+		{"roce/simtest", []string{"ib", "ib/driver", "wire", "roce/trace", "roce/link", "roce/link/mem",
+			"roce/link/wrap",
 			"roce", "roce/rdmacm"}},
 	}},
 	{"the command", []row{

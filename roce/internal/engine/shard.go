@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/link"
 )
@@ -128,6 +129,9 @@ func (s *Shard) runTimers() bool {
 func (s *Shard) deadline() ib.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return driver.Never
+	}
 	return min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
 }
 
