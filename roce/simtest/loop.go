@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"fmt"
 	"testing/synctest"
 	"time"
 
@@ -38,12 +39,23 @@ func (l *loop) end() {
 	<-l.ended
 }
 
+// turnsMost bounds the turns that the loop takes at one instant.
+const turnsMost = 1_000_000
+
 func (n *Net) run() {
 	defer close(n.loop.ended)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	at, turns := n.Now(), 0
 	for {
 		synctest.Wait()
+		if now := n.Now(); now != at {
+			at, turns = now, 0
+		}
+		if turns++; turns == turnsMost {
+			panic(fmt.Sprintf("simtest: after %d turns at %v there is still something to do: does a goroutine post "+
+				"requests in a loop, without waiting for time to pass?", turns, time.Duration(at)))
+		}
 		if n.turn() {
 			continue
 		}

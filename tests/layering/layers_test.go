@@ -157,7 +157,7 @@ var layers = []struct {
 		{"tests/rxe/cmd/cmpeer", []string{"ib", "wire", "roce/cm", "roce/host", "roce/rdmacm"}},
 		{"tests/linktest", []string{"ib", "ib/driver", "wire", "wire/layers", "roce/link", "roce/link/port",
 			"roce/link/wrap", "tests/require"}},
-		{"tests/toolstest", []string{"ib", "roce/link/wrap", "roce", "roce/host", "tests/linktest"}},
+		{"tests/toolstest", []string{"ib", "roce/link/wrap", "roce", "roce/host", "roce/simtest", "tests/linktest"}},
 		{"tests/conformance", []string{"ib"}},
 		{"tests/conformance/cmd/conformance", []string{"ib", "roce/host", "roce/rnic", "roce/daemon/client",
 			"tests/conformance"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/tests/linktest"
 )
 
@@ -31,6 +32,21 @@ func Device(t *testing.T, fault wrap.FaultConfig) roce.Device {
 	}
 	t.Cleanup(func() { dev.Close() })
 	return dev
+}
+
+// Simulate runs a test of tools in virtual time (package simtest). open returns the device of a host that it has not
+// returned yet, of sixteen; fault is what happens to what the host sends.
+func Simulate(t *testing.T, test func(t *testing.T, open func(fault wrap.FaultConfig) roce.Device)) {
+	t.Helper()
+	simtest.Run(t, simtest.Config{Hosts: 16}, func(t *testing.T, n *simtest.Net) {
+		next := 0
+		test(t, func(fault wrap.FaultConfig) roce.Device {
+			h := n.Hosts[next]
+			next++
+			h.SetFault(fault)
+			return h.Device()
+		})
+	})
 }
 
 // Addr returns the first address of a device.

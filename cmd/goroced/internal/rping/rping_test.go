@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
@@ -52,12 +53,14 @@ func finish(t *testing.T, server, client *toolstest.End, count, size int) {
 func TestPings(t *testing.T) {
 	for _, size := range []int{1, 5, 14, 64, 1024, 1025, 65535, MaxSize} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			o := Defaults()
-			o.Verbose, o.Validate = true, true
-			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-			co.Count, co.Size = 20, size
-			client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-			finish(t, server, client, co.Count, size)
+			toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+				o := Defaults()
+				o.Verbose, o.Validate = true, true
+				server, co := startServer(t, open(wrap.FaultConfig{}), o)
+				co.Count, co.Size = 20, size
+				client := start(t, open(wrap.FaultConfig{}), co)
+				finish(t, server, client, co.Count, size)
+			})
 		})
 	}
 }
@@ -79,91 +82,97 @@ func TestInMemory(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
-	o := Defaults()
-	o.Verbose, o.Validate, o.AckTimeout = true, true, 16
-	fault := wrap.FaultConfig{Drop: 0.05, Seed: 3}
-	t.Logf("seeds %d, %d", fault.Seed, fault.Seed+1)
-	server, co := startServer(t, toolstest.Device(t, fault), o)
-	co.Count, co.Size = 50, 3000
-	fault.Seed++
-	client := start(t, toolstest.Device(t, fault), co)
-	finish(t, server, client, co.Count, co.Size)
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		o := Defaults()
+		o.Verbose, o.Validate, o.AckTimeout = true, true, 16
+		fault := wrap.FaultConfig{Drop: 0.05, Seed: 3}
+		t.Logf("seeds %d, %d", fault.Seed, fault.Seed+1)
+		server, co := startServer(t, open(fault), o)
+		co.Count, co.Size = 50, 3000
+		fault.Seed++
+		client := start(t, open(fault), co)
+		finish(t, server, client, co.Count, co.Size)
+	})
 }
 
 // TestPersistent: one server, clients at once and after one another, one of which
 // does not speak rping, and another that leaves in the middle.
 func TestPersistent(t *testing.T) {
-	o := Defaults()
-	o.Persistent, o.Verbose, o.Validate = true, true, true
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		o := Defaults()
+		o.Persistent, o.Verbose, o.Validate = true, true, true
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
 
-	bad := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	if err := bad.send(place{length: MaxSize + 1}); err != nil {
-		t.Fatal(err)
-	}
-	server.Await(t, server.Log, `client \S+: ping 0: .*has 65537 bytes, more than 65536`)
-	if err := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co).conn.Disconnect(t.Context()); err != nil {
-		t.Error(err)
-	}
-	server.Await(t, server.Log, `server DISCONNECT EVENT`)
+		bad := connect(t, open(wrap.FaultConfig{}), co)
+		if err := bad.send(place{length: MaxSize + 1}); err != nil {
+			t.Fatal(err)
+		}
+		server.Await(t, server.Log, `client \S+: ping 0: .*has 65537 bytes, more than 65536`)
+		if err := connect(t, open(wrap.FaultConfig{}), co).conn.Disconnect(t.Context()); err != nil {
+			t.Error(err)
+		}
+		server.Await(t, server.Log, `server DISCONNECT EVENT`)
 
-	const count = 30
-	for round := range 2 {
-		var clients []*toolstest.End
-		for i := range 4 {
-			co.Count, co.Size = count, 100*(i+1)
-			clients = append(clients, start(t, toolstest.Device(t, wrap.FaultConfig{}), co))
-		}
-		for i, c := range clients {
-			if err := c.Wait(t); err != nil {
-				t.Errorf("round %d, client %d: %v", round, i, err)
+		const count = 30
+		for round := range 2 {
+			var clients []*toolstest.End
+			for i := range 4 {
+				co.Count, co.Size = count, 100*(i+1)
+				clients = append(clients, start(t, open(wrap.FaultConfig{}), co))
 			}
-			if diff := cmp.Diff(printed("ping data", count, 100*(i+1)), c.Out.String()); diff != "" {
-				t.Errorf("round %d, client %d printed (-want +got):\n%s", round, i, diff)
+			for i, c := range clients {
+				if err := c.Wait(t); err != nil {
+					t.Errorf("round %d, client %d: %v", round, i, err)
+				}
+				if diff := cmp.Diff(printed("ping data", count, 100*(i+1)), c.Out.String()); diff != "" {
+					t.Errorf("round %d, client %d printed (-want +got):\n%s", round, i, diff)
+				}
 			}
 		}
-	}
-	server.Stop()
-	if err := server.Wait(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("the server ended with %v", err)
-	}
-	if got := strings.Count(server.Out.String(), "server ping data: rdma-ping-"); got != 8*count {
-		t.Errorf("the server printed %d pings, want %d", got, 8*count)
-	}
+		server.Stop()
+		if err := server.Wait(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("the server ended with %v", err)
+		}
+		if got := strings.Count(server.Out.String(), "server ping data: rdma-ping-"); got != 8*count {
+			t.Errorf("the server printed %d pings, want %d", got, 8*count)
+		}
+	})
 }
 
 // TestValidate: the client notices one wrong byte, wherever it is, and that nothing
 // came.
 func TestValidate(t *testing.T) {
-	for _, c := range []struct {
-		corrupt func(buf []byte) (written int)
-		want    string
-	}{
-		{func(b []byte) int { b[0] ^= 0x20; return 64 }, "byte 0 is 0x52, should be 0x72"},
-		{func(b []byte) int { b[13] ^= 0x20; return 64 }, "byte 13 is 0x61, should be 0x41"},
-		{func(b []byte) int { b[63] ^= 0x20; return 64 }, "byte 63 is 0x20, should be 0x00"},
-		{func([]byte) int { return 63 }, "byte 63 is 0xe5 (nothing was written there), should be 0x00"},
-		{func([]byte) int { return 0 }, "byte 0 is 0xe5 (nothing was written there), should be 0x72"},
-	} {
-		dev := toolstest.Device(t, wrap.FaultConfig{})
-		cm, err := rdmacm.Open(dev, rdmacm.Options{})
-		if err != nil {
-			t.Fatal(err)
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		for _, c := range []struct {
+			corrupt func(buf []byte) (written int)
+			want    string
+		}{
+			{func(b []byte) int { b[0] ^= 0x20; return 64 }, "byte 0 is 0x52, should be 0x72"},
+			{func(b []byte) int { b[13] ^= 0x20; return 64 }, "byte 13 is 0x61, should be 0x41"},
+			{func(b []byte) int { b[63] ^= 0x20; return 64 }, "byte 63 is 0x20, should be 0x00"},
+			{func([]byte) int { return 63 }, "byte 63 is 0xe5 (nothing was written there), should be 0x00"},
+			{func([]byte) int { return 0 }, "byte 0 is 0xe5 (nothing was written there), should be 0x72"},
+		} {
+			dev := open(wrap.FaultConfig{})
+			cm, err := rdmacm.Open(dev, rdmacm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { cm.Close() })
+			l, err := cm.Listen(t.Context(), ":0", rdmacm.ListenConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			co := Defaults()
+			co.Addr, co.Port, co.Count, co.Validate = toolstest.Addr(t, dev).String(), int(l.Addr().Port()), 2, true
+			client := start(t, open(wrap.FaultConfig{}), co)
+			serveCorrupt(t, cm, l, c.corrupt)
+			if err := client.Wait(t); !errors.Is(err, ErrData) ||
+				!strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
+				t.Errorf("the client ended with %v, want: %s", err, c.want)
+			}
 		}
-		t.Cleanup(func() { cm.Close() })
-		l, err := cm.Listen(t.Context(), ":0", rdmacm.ListenConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		co := Defaults()
-		co.Addr, co.Port, co.Count, co.Validate = toolstest.Addr(t, dev).String(), int(l.Addr().Port()), 2, true
-		client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-		serveCorrupt(t, cm, l, c.corrupt)
-		if err := client.Wait(t); !errors.Is(err, ErrData) ||
-			!strings.Contains(err.Error(), "ping 0: data mismatch: "+c.want) {
-			t.Errorf("the client ended with %v, want: %s", err, c.want)
-		}
-	}
+	})
 }
 
 // serveCorrupt serves a ping of which corrupt changes the text and says how much of
@@ -250,14 +259,16 @@ func TestHostileClient(t *testing.T) {
 		}, rdmacm.ErrDisconnected, "ping 0: the connection to"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-			client := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-			if err := c.play(t.Context(), client); err != nil {
-				t.Fatal(err)
-			}
-			if err := server.Wait(t); !errors.Is(err, c.match) || !strings.Contains(err.Error(), c.text) {
-				t.Errorf("the server ended with: %v", err)
-			}
+			toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+				server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+				client := connect(t, open(wrap.FaultConfig{}), co)
+				if err := c.play(t.Context(), client); err != nil {
+					t.Fatal(err)
+				}
+				if err := server.Wait(t); !errors.Is(err, c.match) || !strings.Contains(err.Error(), c.text) {
+					t.Errorf("the server ended with: %v", err)
+				}
+			})
 		})
 	}
 }
@@ -265,146 +276,162 @@ func TestHostileClient(t *testing.T) {
 // TestWritesText: the server writes a text with its NUL and no more of what it has
 // READ; all of it if there is no NUL.
 func TestWritesText(t *testing.T) {
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Size = 5
-	c := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	for _, pair := range [][2]string{{"ab\x00cd", "ab\x00\xe5\xe5"}, {"abcde", "abcde"},
-		{"\x00bcde", "\x00\xe5\xe5\xe5\xe5"}} {
-		copy(c.start, pair[0])
-		wipe(c.sink)
-		for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
-			if err := c.send(place{mr.Addr(), mr.RKey(), 5}); err != nil {
-				t.Fatal(err)
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Size = 5
+		c := connect(t, open(wrap.FaultConfig{}), co)
+		for _, pair := range [][2]string{{"ab\x00cd", "ab\x00\xe5\xe5"}, {"abcde", "abcde"},
+			{"\x00bcde", "\x00\xe5\xe5\xe5\xe5"}} {
+			copy(c.start, pair[0])
+			wipe(c.sink)
+			for _, mr := range []ib.MR{c.startMR, c.sinkMR} {
+				if err := c.send(place{mr.Addr(), mr.RKey(), 5}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.receive(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if _, err := c.receive(t.Context()); err != nil {
-				t.Fatal(err)
+			if string(c.sink) != pair[1] {
+				t.Errorf("%q returned as %q, want %q", pair[0], c.sink, pair[1])
 			}
 		}
-		if string(c.sink) != pair[1] {
-			t.Errorf("%q returned as %q, want %q", pair[0], c.sink, pair[1])
+		if err := c.conn.Disconnect(t.Context()); err != nil {
+			t.Error(err)
 		}
-	}
-	if err := c.conn.Disconnect(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := server.Wait(t); err != nil {
-		t.Errorf("the server ended with: %v", err)
-	}
+		if err := server.Wait(t); err != nil {
+			t.Errorf("the server ended with: %v", err)
+		}
+	})
 }
 
 // TestOutOfTurn: a message that nobody waits for is none of rping.
 func TestOutOfTurn(t *testing.T) {
-	_, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	c := connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	if err := c.send(place{c.startMR.Addr(), c.startMR.RKey(), 64}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.await(t.Context(), idRDMA); !errors.Is(err, ErrProtocol) ||
-		!strings.Contains(err.Error(), "out of turn") {
-		t.Errorf("a go-ahead while an RDMA is waited for: %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		_, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		c := connect(t, open(wrap.FaultConfig{}), co)
+		if err := c.send(place{c.startMR.Addr(), c.startMR.RKey(), 64}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.await(t.Context(), idRDMA); !errors.Is(err, ErrProtocol) ||
+			!strings.Contains(err.Error(), "out of turn") {
+			t.Errorf("a go-ahead while an RDMA is waited for: %v", err)
+		}
+	})
 }
 
 // TestSilence: an end does not wait for ever.
 func TestSilence(t *testing.T) {
-	o := Defaults()
-	o.Timeout = time.Second
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	co.Timeout = toolstest.Patience
-	connect(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
-		t.Errorf("the server ended with: %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		o := Defaults()
+		o.Timeout = time.Second
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		co.Timeout = toolstest.Patience
+		connect(t, open(wrap.FaultConfig{}), co)
+		if err := server.Wait(t); !errors.Is(err, ErrSilent) {
+			t.Errorf("the server ended with: %v", err)
+		}
+	})
 }
 
 // TestServerEnds: a client whose server is stopped has failed, and says how far it
 // got.
 func TestServerEnds(t *testing.T) {
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Verbose = true
-	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	client.Await(t, client.Out, `rdma-ping-9: `)
-	server.Stop()
-	if err := server.Wait(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("the server ended with %v", err)
-	}
-	if err := client.Wait(t); !errors.Is(err, rdmacm.ErrDisconnected) || !strings.HasPrefix(err.Error(), "ping ") {
-		t.Errorf("the client ended with %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Verbose = true
+		client := start(t, open(wrap.FaultConfig{}), co)
+		client.Await(t, client.Out, `rdma-ping-9: `)
+		server.Stop()
+		if err := server.Wait(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("the server ended with %v", err)
+		}
+		if err := client.Wait(t); !errors.Is(err, rdmacm.ErrDisconnected) || !strings.HasPrefix(err.Error(), "ping ") {
+			t.Errorf("the client ended with %v", err)
+		}
+	})
 }
 
 // TestClientStopped: without a count the client goes on until it is stopped; the
 // server sees that as any other end, between two pings or in the middle of one.
 func TestClientStopped(t *testing.T) {
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Verbose = true
-	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	client.Await(t, client.Out, `rdma-ping-9: `)
-	client.Stop()
-	if err := client.Wait(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("the client ended with %v", err)
-	}
-	if err := server.Wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
-		t.Errorf("the server ended with %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Verbose = true
+		client := start(t, open(wrap.FaultConfig{}), co)
+		client.Await(t, client.Out, `rdma-ping-9: `)
+		client.Stop()
+		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("the client ended with %v", err)
+		}
+		if err := server.Wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
 }
 
 func TestNobodyListens(t *testing.T) {
-	o := Defaults()
-	o.Addr, o.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{Drop: 1})).String(), 300*time.Millisecond
-	client := start(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	var silence *rdmacm.TimeoutError
-	if err := client.Wait(t); !errors.As(err, &silence) {
-		t.Errorf("a host of which nothing comes back: %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		o := Defaults()
+		o.Addr, o.Timeout = toolstest.Addr(t, open(wrap.FaultConfig{Drop: 1})).String(), 300*time.Millisecond
+		client := start(t, open(wrap.FaultConfig{}), o)
+		var silence *rdmacm.TimeoutError
+		if err := client.Wait(t); !errors.As(err, &silence) {
+			t.Errorf("a host of which nothing comes back: %v", err)
+		}
 
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Port++
-	client = start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
-	var reject *rdmacm.RejectError
-	if err := client.Wait(t); !errors.As(err, &reject) ||
-		!strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
-		t.Errorf("a port where nobody listens: %v", err)
-	}
-	server.Stop()
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Port++
+		client = start(t, open(wrap.FaultConfig{}), co)
+		var reject *rdmacm.RejectError
+		if err := client.Wait(t); !errors.As(err, &reject) ||
+			!strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
+			t.Errorf("a port where nobody listens: %v", err)
+		}
+		server.Stop()
+	})
 }
 
 // TestForeignSource: the address to connect from is one of the device.
 func TestForeignSource(t *testing.T) {
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Source = netip.MustParseAddr(co.Addr)
-	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) ||
-		!strings.Contains(err.Error(), co.Addr) {
-		t.Errorf("a client with the server's address: %v", err)
-	}
-	server.Stop()
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Source = netip.MustParseAddr(co.Addr)
+		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) ||
+			!strings.Contains(err.Error(), co.Addr) {
+			t.Errorf("a client with the server's address: %v", err)
+		}
+		server.Stop()
+	})
 }
 
 func TestOptions(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
-	for _, c := range []struct {
-		attr   string
-		change func(*Options)
-	}{
-		{"Port", func(o *Options) { o.Port = 65536 }},
-		{"Port", func(o *Options) { o.Port = 0 }},
-		{"Port", func(o *Options) { o.Server, o.Port = true, -1 }},
-		{"Count", func(o *Options) { o.Count = -1 }},
-		{"Size", func(o *Options) { o.Size = 0 }},
-		{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
-		{"AckTimeout", func(o *Options) { o.AckTimeout = 32 }},
-		{"MTU", func(o *Options) { o.MTU = 1500 }},
-		{"Addr", func(o *Options) { o.Addr = "" }},
-		{"Persistent", func(o *Options) { o.Persistent = true }},
-		{"Source", func(o *Options) { o.Server, o.Source = true, linktest.Loopback() }},
-		{"Timeout", func(o *Options) { o.Timeout = 0 }},
-	} {
-		o := Defaults()
-		o.Addr = "192.0.2.1"
-		c.change(&o)
-		var refused *ib.AttrError
-		if err := Run(t.Context(), dev, o); !errors.As(err, &refused) || refused.Attr != c.attr {
-			t.Errorf("%+v: %v, want a word on %s", o, err, c.attr)
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		dev := open(wrap.FaultConfig{})
+		for _, c := range []struct {
+			attr   string
+			change func(*Options)
+		}{
+			{"Port", func(o *Options) { o.Port = 65536 }},
+			{"Port", func(o *Options) { o.Port = 0 }},
+			{"Port", func(o *Options) { o.Server, o.Port = true, -1 }},
+			{"Count", func(o *Options) { o.Count = -1 }},
+			{"Size", func(o *Options) { o.Size = 0 }},
+			{"Size", func(o *Options) { o.Size = MaxSize + 1 }},
+			{"AckTimeout", func(o *Options) { o.AckTimeout = 32 }},
+			{"MTU", func(o *Options) { o.MTU = 1500 }},
+			{"Addr", func(o *Options) { o.Addr = "" }},
+			{"Persistent", func(o *Options) { o.Persistent = true }},
+			{"Source", func(o *Options) { o.Server, o.Source = true, linktest.Loopback() }},
+			{"Timeout", func(o *Options) { o.Timeout = 0 }},
+		} {
+			o := Defaults()
+			o.Addr = "192.0.2.1"
+			c.change(&o)
+			var refused *ib.AttrError
+			if err := Run(t.Context(), dev, o); !errors.As(err, &refused) || refused.Attr != c.attr {
+				t.Errorf("%+v: %v, want a word on %s", o, err, c.attr)
+			}
 		}
-	}
+	})
 }

@@ -7,11 +7,20 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
 	"github.com/goroce/goroce/tests/toolstest"
 )
+
+// opener opens a device for an end.
+type opener = func(wrap.FaultConfig) roce.Device
+
+// live opens devices in real time.
+func live(t *testing.T) opener {
+	return func(fault wrap.FaultConfig) roce.Device { return toolstest.Device(t, fault) }
+}
 
 // start begins an end.
 func start(t *testing.T, dev ib.Device, o Options) *toolstest.End {
@@ -36,9 +45,9 @@ func startServer(t *testing.T, dev ib.Device, o Options) (*toolstest.End, Option
 }
 
 // dial returns a connection that does what the test says.
-func dial(t *testing.T, o Options) *rsocket.Conn {
+func dial(t *testing.T, dev ib.Device, o Options) *rsocket.Conn {
 	t.Helper()
-	cm, err := rdmacm.Open(toolstest.Device(t, wrap.FaultConfig{}), rdmacm.Options{})
+	cm, err := rdmacm.Open(dev, rdmacm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

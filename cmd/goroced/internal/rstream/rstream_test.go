@@ -39,11 +39,11 @@ func rows(t *testing.T, out string) (rows []string) {
 }
 
 // play runs both ends with the same options and looks at what they print.
-func play(t *testing.T, o Options, fault wrap.FaultConfig, want []string) {
+func play(t *testing.T, open opener, o Options, fault wrap.FaultConfig, want []string) {
 	t.Helper()
-	server, co := startServer(t, toolstest.Device(t, fault), o)
+	server, co := startServer(t, open(fault), o)
 	fault.Seed++
-	client := start(t, toolstest.Device(t, fault), co)
+	client := start(t, open(fault), co)
 	for name, e := range map[string]*toolstest.End{"server": server, "client": client} {
 		if err := e.Wait(t); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -54,11 +54,16 @@ func play(t *testing.T, o Options, fault wrap.FaultConfig, want []string) {
 	}
 }
 
-// both runs a test with rstream and with riostream.
-func both(t *testing.T, o Options, f func(t *testing.T, o Options)) {
-	for _, o.IOMap = range []bool{false, true} {
-		t.Run(fmt.Sprintf("iomap=%v", o.IOMap), func(t *testing.T) { f(t, o) })
-	}
+// both runs a test with rstream, in virtual time, and with riostream, in real time, as it polls its memory.
+func both(t *testing.T, o Options, f func(t *testing.T, open opener, o Options)) {
+	t.Run("iomap=false", func(t *testing.T) {
+		toolstest.Simulate(t, func(t *testing.T, open opener) { f(t, open, o) })
+	})
+	t.Run("iomap=true", func(t *testing.T) {
+		o := o
+		o.IOMap = true
+		f(t, live(t), o)
+	})
 }
 
 func TestCustom(t *testing.T) {
@@ -76,7 +81,10 @@ func TestCustom(t *testing.T) {
 			o := Defaults()
 			o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify = true, c.iterations, c.transfers, c.size, verify
 			t.Run(fmt.Sprintf("%s verify=%v", c.row, verify), func(t *testing.T) {
-				both(t, o, func(t *testing.T, o Options) { play(t, o, wrap.FaultConfig{}, []string{c.row}) })
+				both(t, o, func(t *testing.T, open opener, o Options) {
+					play(t, open, o, wrap.FaultConfig{}, []string{
+						c.row})
+				})
 			})
 		}
 	}
@@ -90,7 +98,7 @@ func TestSeries(t *testing.T) {
 		"64_lat 64 1 3 384", "4k_lat 4k 1 3 24k", "64k_lat 64k 1 3 384k", "1m_lat 1m 1 3 6m",
 		"64_bw 64 3 1 384", "4k_bw 4k 3 1 24k", "64k_bw 64k 3 1 384k", "1m_bw 1m 3 1 6m",
 	}
-	both(t, o, func(t *testing.T, o Options) { play(t, o, wrap.FaultConfig{}, short) })
+	both(t, o, func(t *testing.T, open opener, o Options) { play(t, open, o, wrap.FaultConfig{}, short) })
 
 	o.limit, o.AllSizes = 1, true
 	var latency, bandwidth []string
@@ -102,7 +110,9 @@ func TestSeries(t *testing.T) {
 		latency = append(latency, fmt.Sprintf("%s_lat %[1]s 1 1 %s", size, total))
 		bandwidth = append(bandwidth, fmt.Sprintf("%s_bw %[1]s 1 1 %s", size, total))
 	}
-	both(t, o, func(t *testing.T, o Options) { play(t, o, wrap.FaultConfig{}, append(latency, bandwidth...)) })
+	both(t, o, func(t *testing.T, open opener, o Options) {
+		play(t, open, o, wrap.FaultConfig{}, append(latency, bandwidth...))
+	})
 }
 
 func TestLoss(t *testing.T) {
@@ -110,33 +120,37 @@ func TestLoss(t *testing.T) {
 	o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify, o.AckTimeout = true, 10, 10, 10_000, true, 16
 	fault := wrap.FaultConfig{Drop: 0.02, Seed: 5}
 	t.Logf("seeds %d, %d", fault.Seed, fault.Seed+1)
-	both(t, o, func(t *testing.T, o Options) { play(t, o, fault, []string{"custom 9.7k 10 10 1.9m"}) })
+	both(t, o, func(t *testing.T, open opener, o Options) {
+		play(t, open, o, fault, []string{"custom 9.7k 10 10 1.9m"})
+	})
 }
 
 // TestBindAndKeepAlive: the client's address is what it says, and the C tool's lines
 // on keepalive come before the rows.
 func TestBindAndKeepAlive(t *testing.T) {
-	o := Defaults()
-	o.Custom, o.Numeric, o.KeepAlive = true, true, 2*time.Second
-	serverDev, clientDev := toolstest.Device(t, wrap.FaultConfig{}), toolstest.Device(t, wrap.FaultConfig{})
-	o.Bind = toolstest.Addr(t, serverDev).String()
-	server, co := startServer(t, serverDev, o)
-	co.Bind = toolstest.Addr(t, clientDev).String()
-	client := start(t, clientDev, co)
-	for name, e := range map[string]*toolstest.End{"server": server, "client": client} {
-		if err := e.Wait(t); err != nil {
-			t.Errorf("%s: %v", name, err)
+	toolstest.Simulate(t, func(t *testing.T, open opener) {
+		o := Defaults()
+		o.Custom, o.Numeric, o.KeepAlive = true, true, 2*time.Second
+		serverDev, clientDev := open(wrap.FaultConfig{}), open(wrap.FaultConfig{})
+		o.Bind = toolstest.Addr(t, serverDev).String()
+		server, co := startServer(t, serverDev, o)
+		co.Bind = toolstest.Addr(t, clientDev).String()
+		client := start(t, clientDev, co)
+		for name, e := range map[string]*toolstest.End{"server": server, "client": client} {
+			if err := e.Wait(t); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !strings.Contains(e.Out.String(), "usec/xfer\nKeepalive: ON\n  time: 2\ncustom ") {
+				t.Errorf("%s printed\n%s", name, e.Out)
+			}
 		}
-		if !strings.Contains(e.Out.String(), "usec/xfer\nKeepalive: ON\n  time: 2\ncustom ") {
-			t.Errorf("%s printed\n%s", name, e.Out)
+		foreign := Defaults()
+		foreign.Server, foreign.Bind, foreign.Port = co.Server, toolstest.Addr(t, serverDev).String(), co.Port
+		if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) ||
+			!strings.Contains(err.Error(), foreign.Bind) {
+			t.Errorf("a client with the server's address: %v", err)
 		}
-	}
-	foreign := Defaults()
-	foreign.Server, foreign.Bind, foreign.Port = co.Server, toolstest.Addr(t, serverDev).String(), co.Port
-	if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) ||
-		!strings.Contains(err.Error(), foreign.Bind) {
-		t.Errorf("a client with the server's address: %v", err)
-	}
+	})
 }
 
 // counted is n bytes that count up after the first so many.
@@ -152,63 +166,66 @@ func counted(first, n int) []byte {
 // server. Byte by byte the data count up, from the messages that begin a test on;
 // one wrong byte is noticed.
 func TestStreamOnTheWire(t *testing.T) {
-	o := Defaults()
-	o.Custom, o.Verify, o.Iterations, o.Transfers, o.Size = true, true, 2, 3, 100
-	const turn = 3 * 100
-	for _, wrong := range []int{-1, 0, 15, 16, 115, 116, 315} {
-		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-		conn := dial(t, co)
-		exchange := func(first, n int) {
-			t.Helper()
-			data, got := counted(first, n), make([]byte, n)
-			if wrong >= first && wrong < first+n {
-				data[wrong-first] ^= 0x80
+	toolstest.Simulate(t, func(t *testing.T, open opener) {
+		o := Defaults()
+		o.Custom, o.Verify, o.Iterations, o.Transfers, o.Size = true, true, 2, 3, 100
+		const turn = 3 * 100
+		for _, wrong := range []int{-1, 0, 15, 16, 115, 116, 315} {
+			server, co := startServer(t, open(wrap.FaultConfig{}), o)
+			conn := dial(t, open(wrap.FaultConfig{}), co)
+			exchange := func(first, n int) {
+				t.Helper()
+				data, got := counted(first, n), make([]byte, n)
+				if wrong >= first && wrong < first+n {
+					data[wrong-first] ^= 0x80
+				}
+				if _, err := conn.Write(data); err != nil {
+					t.Fatal(err)
+				}
+				if wrong >= first && wrong < first+n {
+					return
+				}
+				if _, err := io.ReadFull(conn, got); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(got, data) {
+					t.Fatalf("bytes from %d on: the server sent %x, want %x", first, got, data)
+				}
 			}
-			if _, err := conn.Write(data); err != nil {
-				t.Fatal(err)
+			exchange(0, 16)
+			if wrong < 0 || wrong >= 16 {
+				exchange(16, turn)
 			}
-			if wrong >= first && wrong < first+n {
-				return
+			if wrong >= 0 {
+				if err := server.Wait(t); !errors.Is(err, ErrData) ||
+					!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
+					t.Errorf("byte %d is wrong: %v", wrong, err)
+				}
+				continue
 			}
-			if _, err := io.ReadFull(conn, got); err != nil {
-				t.Fatal(err)
+			exchange(16+turn, turn)
+			if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("at the end: %v, want EOF", err)
 			}
-			if !bytes.Equal(got, data) {
-				t.Fatalf("bytes from %d on: the server sent %x, want %x", first, got, data)
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := server.Wait(t); err != nil {
+				t.Errorf("the server ended with: %v", err)
 			}
 		}
-		exchange(0, 16)
-		if wrong < 0 || wrong >= 16 {
-			exchange(16, turn)
-		}
-		if wrong >= 0 {
-			if err := server.Wait(t); !errors.Is(err, ErrData) ||
-				!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
-				t.Errorf("byte %d is wrong: %v", wrong, err)
-			}
-			continue
-		}
-		exchange(16+turn, turn)
-		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("at the end: %v, want EOF", err)
-		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := server.Wait(t); err != nil {
-			t.Errorf("the server ended with: %v", err)
-		}
-	}
+	})
 }
 
 // TestMappedOnTheWire: the same for riostream. The messages do not count there, nor
 // do the markers.
 func TestMappedOnTheWire(t *testing.T) {
+	open := live(t)
 	o := Defaults()
 	o.Custom, o.Verify, o.IOMap, o.Iterations, o.Transfers, o.Size = true, true, true, 2, 1, 100
 	for _, wrong := range []int{-1, 0, 98} {
-		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-		conn := dial(t, co)
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		conn := dial(t, open(wrap.FaultConfig{}), co)
 		mine := newMemory(100)
 		mine.bytes[99] = 0xFF
 		if _, err := conn.Map(mine.bytes[:100], ib.RemoteWrite, 0); err != nil {
@@ -256,10 +273,11 @@ func TestMappedOnTheWire(t *testing.T) {
 // TestMarkers: each test of a connection begins with marker 0, in a mapping of its
 // own.
 func TestMarkers(t *testing.T) {
+	open := live(t)
 	o := Defaults()
 	o.IOMap, o.limit = true, 2
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	conn := dial(t, co)
+	server, co := startServer(t, open(wrap.FaultConfig{}), o)
+	conn := dial(t, open(wrap.FaultConfig{}), co)
 	mine := newMemory(4096)
 	message := make([]byte, 16)
 	for _, size := range []int{64, 4096} {
@@ -296,10 +314,11 @@ func TestMarkers(t *testing.T) {
 
 // TestPeerEnded: whether a read or something else meets the end of the peer first, the error says the same.
 func TestPeerEnded(t *testing.T) {
+	open := live(t)
 	o := Defaults()
 	o.IOMap = true
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	conn := dial(t, co)
+	server, co := startServer(t, open(wrap.FaultConfig{}), o)
+	conn := dial(t, open(wrap.FaultConfig{}), co)
 	p := &player{o: &o}
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} {
 		if got := p.explain(conn, fmt.Errorf("map: %w", err)); !errors.Is(got, err) ||
@@ -329,10 +348,10 @@ func awaitMarker(t *testing.T, m *memory, i int, marker byte) {
 func TestPeerEnds(t *testing.T) {
 	o := Defaults()
 	o.Custom = true
-	both(t, o, func(t *testing.T, o Options) {
+	both(t, o, func(t *testing.T, open opener, o Options) {
 		for _, messages := range []int{0, 1} {
-			server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-			conn := dial(t, co)
+			server, co := startServer(t, open(wrap.FaultConfig{}), o)
+			conn := dial(t, open(wrap.FaultConfig{}), co)
 			if _, err := conn.Write(make([]byte, messages*syncLen)); err != nil {
 				t.Fatal(err)
 			}
@@ -349,10 +368,11 @@ func TestPeerEnds(t *testing.T) {
 
 // TestOutOfTurn: a peer that begins the next test too early is no riostream.
 func TestOutOfTurn(t *testing.T) {
+	open := live(t)
 	o := Defaults()
 	o.Custom, o.IOMap = true, true
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	if _, err := dial(t, co).Write(make([]byte, 3*syncLen)); err != nil {
+	server, co := startServer(t, open(wrap.FaultConfig{}), o)
+	if _, err := dial(t, open(wrap.FaultConfig{}), co).Write(make([]byte, 3*syncLen)); err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Wait(t); !errors.Is(err, errTurn) {
@@ -365,9 +385,9 @@ func TestSilence(t *testing.T) {
 	t.Parallel()
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Second
-	both(t, o, func(t *testing.T, o Options) {
-		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-		dial(t, co)
+	both(t, o, func(t *testing.T, open opener, o Options) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		dial(t, open(wrap.FaultConfig{}), co)
 		if err := server.Wait(t); !errors.Is(err, ErrSilent) ||
 			!strings.Contains(err.Error(), "both ends need the same tests") {
 			t.Errorf("the server ended with: %v", err)
@@ -378,46 +398,48 @@ func TestSilence(t *testing.T) {
 // TestPatience: a server waits for its client as long as it takes, and then no
 // longer than Options.Timeout for anything.
 func TestPatience(t *testing.T) {
-	t.Parallel()
-	o := Defaults()
-	o.Custom, o.Timeout = true, time.Nanosecond
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	dial(t, co)
-	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
-		t.Errorf("the server of a silent client ended with: %v", err)
-	}
+	toolstest.Simulate(t, func(t *testing.T, open opener) {
+		o := Defaults()
+		o.Custom, o.Timeout = true, time.Nanosecond
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		dial(t, open(wrap.FaultConfig{}), co)
+		if err := server.Wait(t); !errors.Is(err, ErrSilent) {
+			t.Errorf("the server of a silent client ended with: %v", err)
+		}
 
-	o = Defaults()
-	o.limit, o.Timeout = 1, 5*time.Second // of each step of the exchange, which must succeed, and then of the silence
-	server, co = startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-	conn := dial(t, co)
-	for _, size := range o.sizes() {
-		for _, n := range []int{16, size} {
-			data := make([]byte, n)
-			if _, err := conn.Write(data); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(conn, data); err != nil {
-				t.Fatal(err)
+		o = Defaults()
+		// Of each step of the exchange, which must succeed, and then of the silence.
+		o.limit, o.Timeout = 1, 5*time.Second
+		server, co = startServer(t, open(wrap.FaultConfig{}), o)
+		conn := dial(t, open(wrap.FaultConfig{}), co)
+		for _, size := range o.sizes() {
+			for _, n := range []int{16, size} {
+				data := make([]byte, n)
+				if _, err := conn.Write(data); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(conn, data); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "connection 2 of the client") {
-		t.Errorf("the server of a client without bandwidth tests ended with: %v", err)
-	}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "connection 2 of the client") {
+			t.Errorf("the server of a client without bandwidth tests ended with: %v", err)
+		}
+	})
 }
 
 // TestStopped: the context ends both ends, whatever they are at.
 func TestStopped(t *testing.T) {
 	o := Defaults()
 	o.Custom, o.Iterations = true, 1<<31-1
-	both(t, o, func(t *testing.T, o Options) {
-		server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), o)
-		client := start(t, toolstest.Device(t, wrap.FaultConfig{}), co)
+	both(t, o, func(t *testing.T, open opener, o Options) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		client := start(t, open(wrap.FaultConfig{}), co)
 		client.Await(t, client.Out, "usec/xfer")
 		client.Stop()
 		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
@@ -431,19 +453,21 @@ func TestStopped(t *testing.T) {
 }
 
 func TestNobodyListens(t *testing.T) {
-	server, co := startServer(t, toolstest.Device(t, wrap.FaultConfig{}), Defaults())
-	co.Port++
-	var reject *rdmacm.RejectError
-	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) ||
-		!strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
-		t.Errorf("a port where nobody listens: %v", err)
-	}
-	server.Stop()
+	toolstest.Simulate(t, func(t *testing.T, open opener) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
+		co.Port++
+		var reject *rdmacm.RejectError
+		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) ||
+			!strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
+			t.Errorf("a port where nobody listens: %v", err)
+		}
+		server.Stop()
 
-	co.Server, co.Timeout = toolstest.Addr(t, toolstest.Device(t, wrap.FaultConfig{Drop: 1})).String(),
-		300*time.Millisecond
-	var silence *rdmacm.TimeoutError
-	if err := start(t, toolstest.Device(t, wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &silence) {
-		t.Errorf("a host of which nothing comes back: %v", err)
-	}
+		co.Server, co.Timeout = toolstest.Addr(t, open(wrap.FaultConfig{Drop: 1})).String(),
+			300*time.Millisecond
+		var silence *rdmacm.TimeoutError
+		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &silence) {
+			t.Errorf("a host of which nothing comes back: %v", err)
+		}
+	})
 }
