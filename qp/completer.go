@@ -65,7 +65,7 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	}
 	r.releaseRange(r.win.una, psn)
 	r.win.una = psn
-	r.progress.confirm(psn, n)
+	r.q.arrivals.Requests.confirm(psn, n)
 	r.q.flow.cc.onACK(n)
 	r.recovery.answered(now)
 	r.q.timers.clear(timerRNR)

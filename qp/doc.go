@@ -93,7 +93,7 @@
 //	address handles                      ah.go
 //	ACK coalescing, credits              respond.go
 //	what the owner has to do             effects.go
-//	packets confirmed and repeated       progress.go
+//	whether packets arrive               arrivals.go
 //	timers                               timers.go
 //	flush                                flush.go
 //

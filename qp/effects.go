@@ -42,11 +42,6 @@ type Effects struct {
 	// Deadline is when HandleTimeout is to be called, and NextPackets after it; driver.Never
 	// if only an input can change anything. Calling them too early does no harm.
 	Deadline ib.Instant
-
-	// Requests is the progress of the requester's packets, Answers that of the responses
-	// to READs, atomics, FLUSH and ATOMIC WRITE. The owner may infer from them whether its
-	// packets arrive. They are valid until the next input.
-	Requests, Answers *Progress
 }
 
 // Effects returns what is to be done after the latest input: Modify, SetFlow, Doorbell,
@@ -57,7 +52,6 @@ func (q *QP) Effects() Effects {
 	e := Effects{
 		Placements: q.late.take(), Fetches: q.fetch.take(),
 		Events: q.events, State: q.state, Send: q.send, Doorbell: q.ring, Taken: int(q.taken), Deadline: q.Deadline(),
-		Requests: &q.req.progress, Answers: &q.resp.res.progress,
 	}
 	q.events, q.send, q.ring, q.taken = 0, false, false, 0
 	return e

@@ -11,18 +11,11 @@ import (
 // its window.
 type goBackN struct {
 	r          *requester
-	repeats    repeats
 	retries    uint8 // left of RetryCnt
 	rnrRetries uint8 // left of RNRRetry
 	// recovering says that a loss was seen and handled. Until something is acknowledged,
 	// further NAKs and implied NAKs of the same flight are ignored.
 	recovering bool
-}
-
-// repeats sets AckReq in the first packets of each repetition after a loss (QP.AskRepeats).
-type repeats struct {
-	ask  int32 // packets of each repetition
-	left int32 // of these, packets of the latest repetition that are still to be sent
 }
 
 // rnrForEver is the RNRRetry that stands for no limit.
@@ -88,7 +81,6 @@ func (g *goBackN) retry(now ib.Instant, psn ib.PSN) {
 	}
 	g.retries--
 	st.CompleterRetry++
-	g.repeats.left = g.repeats.ask
 	g.goBack(psn, true)
 	r.armAck(now)
 	r.armProbe(now)
@@ -123,7 +115,7 @@ func (g *goBackN) goBack(psn ib.PSN, lost bool) {
 	if psn.Before(r.win.una) {
 		psn = r.win.una
 	}
-	r.progress.repeat(psn, lost)
+	r.q.arrivals.goesBack(psn, lost)
 	// Marked packets count as lost: they are no longer in flight for the Flow. If all are marked
 	// already, nothing was sent since the loss before.
 	for r.win.needed < r.win.inFlight() && psn.Before(r.win.nxt) {
@@ -144,14 +136,5 @@ func (g *goBackN) judgeTimeout(now ib.Instant) {
 	p, flow := &g.r.probe, g.r.q.flow
 	if p.again == byTimeout && (flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-p.againAt))) {
 		flow.cc.undo()
-	}
-}
-
-// askACK sets AckReq in the first packets of a repetition. The requester calls it after timeRTT,
-// so these AckReqs do not change which packets are timed.
-func (g *goBackN) askACK(tx *TxPacket) {
-	if tx.Again && g.repeats.left > 0 {
-		g.repeats.left--
-		tx.AckReq = true
 	}
 }

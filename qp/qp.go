@@ -95,6 +95,8 @@ type QP struct {
 	// fetch is nil until the QP sends from memory that is not direct.
 	fetch *fetchTable
 
+	arrivals Arrivals
+
 	// Owner is for the engine that holds the QP; the QP does not use it.
 	Owner any
 
@@ -157,11 +159,6 @@ func (q *QP) SetFlow(f *Flow) {
 	q.send = true
 }
 
-// AskRepeats sets AckReq in the first n request packets of each retransmission after a loss,
-// for an owner that needs to know whether they arrive (package offload). With 0, the initial
-// value, only the packets that have AckReq anyway ask for an ACK.
-func (q *QP) AskRepeats(n int) { q.req.recovery.repeats.ask = int32(n) }
-
 // Doorbell tells the QP that its rings hold new requests, which NextPackets takes out when
 // it can send them. Where requests are flushed, Doorbell flushes some.
 func (q *QP) Doorbell(now ib.Instant) {
@@ -206,7 +203,7 @@ func (q *QP) Rearm() {
 // payload buffers afterwards, except those that Effects.Placements refers to.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
-	q.resp.res.asked = false
+	q.arrivals.answered = false
 	for i := range run {
 		q.handlePacket(now, &run[i])
 	}

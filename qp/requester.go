@@ -23,7 +23,6 @@ type requester struct {
 	win      window
 	reads    readTable
 	probe    prober
-	progress Progress
 	credits  credits
 	ackReqs  ackReqs
 	recovery goBackN
@@ -93,7 +92,7 @@ func (r *requester) start() {
 	a := &r.q.attr
 	r.win.start(a.SQPSN)
 	r.reads.size(a.MaxRdAtomic)
-	r.progress.Until = a.SQPSN
+	r.q.arrivals.Requests.Until = a.SQPSN
 	r.ssn, r.credits = 0, credits{}
 	r.recovery.start()
 	r.drainReported = false
@@ -160,6 +159,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.waitForRoom(n > 0)
 			break
 		}
+		r.q.arrivals.sends(tx)
 		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
 		trains += r.train(tx, len(out)-n-trains)
@@ -192,7 +192,6 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.fetchBlocked = false
 	switch {
 	case r.probePacket(now, tx):
-		r.recovery.askACK(tx)
 		return true
 	case r.fetchBlocked:
 		return false
@@ -201,7 +200,6 @@ func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 		return false
 	}
 	r.timeRTT(now, tx)
-	r.recovery.askACK(tx)
 	return true
 }
 

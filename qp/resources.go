@@ -70,9 +70,6 @@ type resourceTable struct {
 	tail    int  // next to overwrite, the oldest
 	granted int  // what the ring was sized for
 	idle    bool // next has found nothing pending, and nothing became pending since
-	asked   bool // the present input has repeated some request
-
-	progress Progress
 }
 
 // size allocates n resources, rounded up to a power of two: rdma_rxe rounds the number
@@ -112,9 +109,6 @@ func (t *resourceTable) free() bool {
 
 func (t *resourceTable) push(s resource) *resource {
 	at := &t.ring[t.tail]
-	if at.kind != resNone { // the peer has its answer, or it could not have sent this request
-		t.progress.confirm(at.first.Add(int(at.npsn)), int(at.npsn))
-	}
 	*at = s
 	t.tail = (t.tail + 1) % len(t.ring)
 	t.idle = false
@@ -156,41 +150,33 @@ func (t *resourceTable) find(psn ib.PSN) *resource {
 	return nil
 }
 
-// readAgain handles the repetition of a READ, whole or from the middle on. It
-// must lie within the original request; what does not is dropped.
-func (t *resourceTable) readAgain(p *wire.Packet, mtu int) {
+// readAgain handles the repetition of a READ, whole or from the middle on. It must lie
+// within the original request; what does not is dropped. It reports whether responses are
+// to be repeated.
+func (t *resourceTable) readAgain(p *wire.Packet, mtu int) bool {
 	s := t.find(p.PSN)
 	if s == nil || s.kind != resRead || !s.ready {
-		return
+		return false
 	}
 	off := uint64(p.PSN.Sub(s.first)) * uint64(mtu)
 	if uint64(p.RETH.RKey) != s.b.number() || p.RETH.VA != s.a+off || off+uint64(p.RETH.Len) > uint64(s.span[0].Len) {
-		return
+		return false
 	}
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	if s.pending && !p.PSN.Before(s.cursor) {
-		return // pending already
+		return false // pending already
 	}
 	s.cursor, s.end = p.PSN, p.PSN.Add(n)
 	s.pending, s.begins, s.again = true, true, true
 	t.idle = false
-	t.repeat(p.PSN)
+	return true
 }
 
-// answerAgain handles the repetition of a request of one packet.
-func (t *resourceTable) answerAgain(psn ib.PSN) {
+// answerAgain handles the repetition of a request of one packet, likewise.
+func (t *resourceTable) answerAgain(psn ib.PSN) bool {
 	if s := t.find(psn); s != nil && s.kind != resRead && s.ready {
 		s.pending, s.again, t.idle = true, true, false
-		t.repeat(psn)
+		return true
 	}
-}
-
-// repeat records in progress that a request was repeated. A requester that goes back
-// repeats everything from there on, so only the first one of an input counts.
-func (t *resourceTable) repeat(psn ib.PSN) {
-	if t.asked && psn.After(t.progress.From) {
-		return
-	}
-	t.asked = true
-	t.progress.repeat(psn, true)
+	return false
 }

@@ -103,7 +103,7 @@ func (r *responder) init(q *QP) {
 func (r *responder) start() {
 	a := &r.q.attr
 	r.epsn, r.acked, r.msn = a.RQPSN, a.RQPSN.Add(-1), 0
-	r.ackSent, r.res.progress.Until = r.acked, r.epsn
+	r.ackSent, r.q.arrivals.Answers.Until = r.acked, r.epsn
 	r.res.size(a.MaxDestRdAtomic)
 	r.inside = noMessage
 	r.silence()
@@ -472,8 +472,12 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 // remember stores a new READ or atomic in the resource table, where it replaces the
 // oldest.
 func (r *responder) remember(res resource) *resource {
-	if old := &r.res.ring[r.res.tail]; old.kind == resRead {
+	old := &r.res.ring[r.res.tail]
+	if old.kind == resRead {
 		r.q.fetch.forget(responses, uint32(old.first))
+	}
+	if old.kind != resNone { // the peer has its answer, or it could not have sent this request
+		r.q.arrivals.Answers.confirm(old.first.Add(int(old.npsn)), int(old.npsn))
 	}
 	return r.res.push(res)
 }
@@ -483,14 +487,18 @@ func (r *responder) remember(res resource) *resource {
 // the result that their resource keeps.
 func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
+	again := false
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
 		r.owed.again = true
 		r.oweACK(now)
 	case p.Opcode.IsRead():
-		r.res.readAgain(p, int(r.q.attr.PathMTU))
+		again = r.res.readAgain(p, int(r.q.attr.PathMTU))
 	default:
-		r.res.answerAgain(p.PSN)
+		again = r.res.answerAgain(p.PSN)
+	}
+	if again {
+		r.q.arrivals.answersAgain(p.PSN)
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *Shard) applyEffects(q *QP) (taken int) {
 		s.engine.owner.QPEvent(q, t)
 	}
 	s.publishState(q, e.State)
-	s.observeOffload(q, &e)
+	s.observeOffload(q, e.State)
 	s.wakeFlowWaiters(q.flow)
 	return e.Taken
 }

@@ -215,9 +215,9 @@ func (s *Shard) setPath(q *QP, path *link.Run) {
 		return
 	}
 	s.setFlow(q, &path.Dst)
-	q.core.AskRepeats(0)
-	if s.watched(q) {
-		q.core.AskRepeats(offload.Lead)
+	ask := &q.core.Arrivals().AskRepeats
+	if *ask = 0; s.watched(q) {
+		*ask = offload.Lead
 	}
 }
 
@@ -289,20 +289,20 @@ func (s *Shard) watched(q *QP) bool {
 	return s.engine.caps.Segments && q.path.Src.Is4() && q.flow != nil && !s.alone(q.flow)
 }
 
-// observeOffload updates the offload trial of q's destination from the progress of q's packets.
-func (s *Shard) observeOffload(q *QP, e *qp.Effects) {
+// observeOffload updates the offload trial of q's destination from what is known of the arrival of q's packets.
+func (s *Shard) observeOffload(q *QP, state ib.QPState) {
 	if q.flow == nil || !s.engine.caps.Segments || s.alone(q.flow) {
 		return
 	}
 	t := &q.flow.trial
-	v := q.offload.Observe(t, e.Requests, e.Answers)
+	v := q.offload.Observe(t, q.core.Arrivals())
 	s.stats.OffloadTrials += uint64(v.Trials)
 	if v.Proven {
 		t.End()
 		s.giveUpRuns(q.flow.dst)
 	}
 	q.flow.account.SetProbes(!t.On())
-	if e.State == ib.StateErr {
+	if state == ib.StateErr {
 		q.offload.Forget(t)
 	}
 }

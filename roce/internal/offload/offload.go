@@ -34,7 +34,7 @@ import (
 )
 
 // Lead is how many packets at the start of a retransmission go alone. Requests among them ask for an ACK
-// (qp.QP.AskRepeats), so that their arrival shows even if no other packet arrives.
+// (qp.Arrivals), so that their arrival shows even if no other packet arrives.
 const Lead = 2
 
 const (
@@ -189,9 +189,9 @@ type Verdict struct {
 
 // Observe judges the progress of a QP's requests and answers after an input. The engine lets
 // the QPs of a destination send probes only while runs to it are not on trial.
-func (q *QP) Observe(t *Trial, requests, answers *qp.Progress) (v Verdict) {
-	q.requests.observe(t, requests, &v)
-	q.answers.observe(t, answers, &v)
+func (q *QP) Observe(t *Trial, a *qp.Arrivals) (v Verdict) {
+	q.requests.observe(t, &a.Requests, &v)
+	q.answers.observe(t, &a.Answers, &v)
 	return v
 }
 
