@@ -34,7 +34,9 @@
 // At the peer the responder (responder.go) takes packets in PSN order, writes data
 // to direct memory at once, and records which answer is pending: an ACK, a NAK, or
 // the responses of a READ or atomic, kept as resources (resources.go) so that they
-// can be repeated. respond.go builds the packets of pending answers. For memory that
+// can be repeated. Requests beyond the expected PSN go to one method (responder.beyond, gap.go),
+// which drops them; there they could wait for those in front of them, at no cost to packets
+// in order. respond.go builds the packets of pending answers. For memory that
 // only the owner's worker can write, the responder makes placements (late.go); ACKs and
 // completions that depend on them wait in a queue of commits (commit.go).
 //
@@ -84,6 +86,7 @@
 //	header prediction, trains            predict.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
+//	requests beyond a gap                gap.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go

@@ -186,7 +186,7 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	}
 	switch d := p.PSN.Sub(r.epsn); {
 	case d > 0:
-		r.outOfSequence()
+		r.beyond(p)
 		return
 	case d < 0:
 		r.duplicate(now, p)
@@ -232,17 +232,6 @@ func (r *responder) noRoom() {
 	if !r.q.svc.reliable {
 		r.inside = noMessage
 	}
-}
-
-// outOfSequence answers a gap with one sequence NAK of the expected PSN; more
-// packets behind the same gap are dropped silently (IBTA 9.7.5.1.2).
-func (r *responder) outOfSequence() {
-	if r.owed.discarding {
-		return
-	}
-	r.q.cfg.Stats.OutOfSeqRequest++
-	r.owed.discarding = true
-	r.oweNAK(r.epsn, wire.NAKSequence)
 }
 
 // inOrder checks the opcode against the message that is under way, and the
