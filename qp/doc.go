@@ -29,7 +29,7 @@
 // sendwqe.go), and begins the message when those before it are sent: it resolves local
 // memory, assigns PSNs and builds packets one by one. The window (window.go) holds
 // the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
-// destination, all QPs together; the pacer (pacer.go) spaces one QP's packets.
+// destination, all QPs together; the pacer (pacer.go) spaces one QP's trains.
 //
 // At the peer the responder (responder.go) takes packets in PSN order, writes data
 // to direct memory at once, and records which answer is pending: an ACK, a NAK, or

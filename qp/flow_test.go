@@ -206,41 +206,6 @@ func TestFlowChange(t *testing.T) {
 	}
 }
 
-// TestPacer spaces packets to the rate, without saving up idle time.
-func TestPacer(t *testing.T) {
-	var p pacer
-	p.sent(0, 1<<20)
-	if p.ready() != 0 {
-		t.Error("the zero pacer paces")
-	}
-	for _, c := range []struct {
-		kbps uint32
-		ns   ib.Instant // for 1,024 bytes
-	}{
-		{8, 1_024_000_000}, {8_000, 1_024_000}, {1_000_000, 8192}, {100_000_000, 81},
-	} {
-		p = pacer{}
-		p.setRate(c.kbps)
-		p.sent(1000, 1024)
-		if got := p.ready() - 1000; got != c.ns {
-			t.Errorf("%d kb/s: 1,024 bytes take %d ns, want %d", c.kbps, got, c.ns)
-		}
-		p.sent(1000, 512)
-		if got := p.ready() - 1000; got != c.ns+c.ns/2 {
-			t.Errorf("%d kb/s: 1,536 bytes take %d ns", c.kbps, got)
-		}
-		late := p.ready() + 1_000_000
-		p.sent(late, 1024)
-		if got := p.ready() - late; got != c.ns {
-			t.Errorf("%d kb/s: after idle time 1,024 bytes take %d ns, want %d", c.kbps, got, c.ns)
-		}
-	}
-	p.setRate(0)
-	if p.ready() != 0 {
-		t.Error("no limit, but it paces")
-	}
-}
-
 // TestFlowWaitFirst: a QP that waits for more room than the cap allows after losses gets its turn when nothing
 // is in flight any more; otherwise all QPs to the destination would wait for ever.
 func TestFlowWaitFirst(t *testing.T) {

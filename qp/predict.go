@@ -184,7 +184,7 @@ func (r *responder) wrote(n int) {
 func (r *requester) train(tx *TxPacket, most int) int {
 	psn := r.win.nxt
 	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again ||
-		tx.PSN.Add(1) != psn || r.cur == r.tail || r.q.pace.nsPerKB != 0 {
+		tx.PSN.Add(1) != psn || r.cur == r.tail {
 		return 0
 	}
 	s := r.slot(r.cur)
@@ -192,7 +192,7 @@ func (r *requester) train(tx *TxPacket, most int) int {
 		return 0
 	}
 	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1,
-		r.askEvery()-1-r.ackReqs.since)
+		r.askEvery()-1-r.ackReqs.since, r.q.pace.train(s.cost)-1)
 	if n <= 0 {
 		return 0
 	}

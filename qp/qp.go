@@ -103,9 +103,9 @@ type QP struct {
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
 	recvRings      bool // posting receives rings the doorbell
+	waiting        bool // in the list of flow
 
-	nextWaiting *QP // in Flow's list
-	waiting     bool
+	nextWaiting *QP // in the list of flow
 }
 
 // New makes a QP in RESET. Later allocations are only the responder resources and the

@@ -160,9 +160,10 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			break
 		}
 		r.q.arrivals.sends(tx)
-		r.q.pace.sent(now, tx.Len+packetOverhead)
 		n++
-		trains += r.train(tx, len(out)-n-trains)
+		more := r.train(tx, len(out)-n-trains)
+		trains += more
+		r.q.pace.sent(now, (1+more)*(tx.Len+packetOverhead))
 	}
 	if n > 0 && !r.q.timers.isSet(timerAck) {
 		r.armAck(now)
