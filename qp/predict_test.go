@@ -267,7 +267,7 @@ func TestLateRoom(t *testing.T) {
 			h.handle(0, p)
 			frames = frames[size:]
 		}
-		if n := h.q.HandleAlike(0, frames, size); n != take {
+		if n := h.q.HandleAlike(0, frames, size, wire.NotECT); n != take {
 			t.Errorf("%d packets were taken, want %d", n, take)
 		}
 		if take == 0 {
@@ -283,7 +283,7 @@ func feed(t *testing.T, hosts [2]*host, now ib.Instant, frames []byte, size int)
 	whole, single := hosts[0], hosts[1]
 	for k := 0; k < len(frames); k += size {
 		if k == size { // the first frame goes to HandlePackets
-			taken = whole.q.HandleAlike(now, frames[size:], size)
+			taken = whole.q.HandleAlike(now, frames[size:], size, wire.NotECT)
 		}
 		p := decode(t, frames[k:k+size])
 		if k == 0 || k > taken*size {

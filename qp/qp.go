@@ -199,8 +199,8 @@ func (q *QP) Rearm() {
 }
 
 // HandlePackets handles a run of decoded packets that were addressed to this QP.
-// The owner has checked the ICRC, the P_Key and the peer's address. It may reuse the
-// payload buffers afterwards, except those that Effects.Placements refers to.
+// The owner has checked the ICRC, the P_Key and the peer's address, and set ECN. It may reuse
+// the payload buffers afterwards, except those that Effects.Placements refers to.
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
 	q.arrivals.answered = false
@@ -211,30 +211,32 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 }
 
 // HandleAlike handles packets that follow the last one of HandlePackets: frames of size
-// bytes, BTH to ICRC, each like the one before (wire.Alike). It returns how many it
-// handled; the others must go to HandlePackets. The owner's checks and its reuse of
-// buffers are as for HandlePackets.
-func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int) (n int) {
+// bytes, BTH to ICRC, each like the one before (wire.Alike) and with the same ECN. It
+// returns how many it handled; the others must go to HandlePackets. The owner's checks and
+// its reuse of buffers are as for HandlePackets.
+func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) (n int) {
 	var p wire.Packet
 	r := &rules[q.state]
 	if !q.svc.reliable || p.Decode(frames[:size-wire.ICRCLen]) != nil {
 		return 0
 	}
-	q.now = now
+	q.now, p.ECN = now, ecn
 	switch {
 	case !p.Opcode.IsRequest() && r.response && q.svc.sends:
 		n = q.req.takeTrain(now, &p, frames, size)
 	case p.Opcode.IsRequest() && r.request && q.svc.receives:
 		n = q.resp.train(&p, frames, size)
 	}
+	q.countMarked(ecn, n)
 	q.settle()
 	return n
 }
 
 // HandleDatagram handles one packet that was addressed to a UD QP. grh is written to the
-// receive before the payload. The owner has checked ICRC and P_Key.
+// receive before the payload. The owner has checked ICRC and P_Key, and set ECN.
 func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	q.now = now
+	q.countMarked(p.ECN, 1)
 	if !rules[q.state].request {
 		q.cfg.Stats.DropState++
 		return
@@ -245,7 +247,15 @@ func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte
 	q.send = send // a datagram has no answer
 }
 
+// countMarked counts n packets with the given ECN, if it says that they have met congestion.
+func (q *QP) countMarked(ecn wire.ECN, n int) {
+	if ecn == wire.CE {
+		q.cfg.Stats.ECNMarked += uint64(n)
+	}
+}
+
 func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
+	q.countMarked(p.ECN, 1)
 	r := &rules[q.state]
 	if p.Opcode.IsRequest() {
 		switch {

@@ -21,6 +21,7 @@ type Stats struct {
 	LocalAckTimeout   uint64 // local_ack_timeout_err (mlx5)
 	TailProbes        uint64 // tail probes; see probe.go
 	ImpliedNAK        uint64 // implied_nak_seq_err (mlx5)
+	ECNMarked         uint64 // np_ecn_marked_roce_packets (mlx5): packets that have met congestion
 	DuplicateResponse uint64 // responses whose PSN was acknowledged before
 	GhostResponse     uint64 // responses that no request in flight expects
 	DropState         uint64 // packets that the QP's state does not accept

@@ -151,7 +151,7 @@ func (x *trainPair) deliver(txs []TxPacket, to *host, rng *rand.Rand) (list stri
 			alike = append(alike, frames[k]...)
 		}
 		if len(alike) > 0 {
-			n := to.q.HandleAlike(x.now, alike, len(frames[i]))
+			n := to.q.HandleAlike(x.now, alike, len(frames[i]), wire.NotECT)
 			x.taken[taking{p.Opcode, to.q.State()}] += n
 			i += n
 		}
@@ -194,7 +194,7 @@ func TestTrainsTooLong(t *testing.T) {
 			for i := 0; i < sent; i++ {
 				h.handle(1, decode(t, frames[i]))
 				if way == 0 && i > 0 && i+1 < sent {
-					i += h.q.HandleAlike(1, bytes.Join(frames[i+1:], nil), len(frames[i]))
+					i += h.q.HandleAlike(1, bytes.Join(frames[i+1:], nil), len(frames[i]), wire.NotECT)
 				}
 			}
 			var wcs [4]ib.WC

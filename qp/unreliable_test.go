@@ -315,3 +315,16 @@ func TestDatagramHeader(t *testing.T) {
 		}
 	}
 }
+
+// TestDatagramMarked: a datagram that has met congestion is counted, also if the QP does not accept it.
+func TestDatagramMarked(t *testing.T) {
+	h := serviceIn(t, ib.UD, ib.StateRTS)
+	for _, ecn := range []wire.ECN{wire.NotECT, wire.ECT1, wire.ECT0, wire.CE} {
+		p := request(wire.UDSendOnly, 0, nil)
+		p.ECN = ecn
+		h.handle(0, p)
+	}
+	if got := h.stats.ECNMarked; got != 1 {
+		t.Errorf("four datagrams, one for each value of ECN: got %d marked, want 1", got)
+	}
+}

@@ -17,11 +17,12 @@ const (
 )
 
 // Packet is a transport packet without its ICRC. Only the headers that BTH.Opcode has are valid; Decode does not change
-// the others.
+// the others, nor ECN.
 type Packet struct {
 	BTH
 	XRCSRQ    uint32 // XRCETH: number of the shared receive queue, 24 bits
 	XRCResv   uint8  // XRCETH: reserved byte before XRCSRQ
+	ECN       ECN    // of the IP header in which the packet has come; it is set by who has that header
 	DETH      DETH
 	FETH      FETH
 	RETH      RETH

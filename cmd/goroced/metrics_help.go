@@ -31,6 +31,8 @@ var counterHelp = map[string]string{
 	"offload_off":           "Destinations to which segmentation offload is given up for now.",
 	"crossed_shards":        "Packets that arrived at another shard than that of their queue pair.",
 
+	"np_ecn_marked_roce_packets": "Packets received with the ECN bits CE: a switch on their way had a long queue.",
+
 	"rx_icrc_errors":     "Packets received whose ICRC was wrong: damaged on the way, or changed by a middlebox.",
 	"drop_malformed":     "Packets received that do not decode.",
 	"drop_no_qp":         "Packets received for a queue pair that is not there.",

@@ -80,7 +80,7 @@ type Caps struct {
 type Run struct {
 	Src, Dst     ib.GID // both IPv4-mapped or both IPv6; Dst may be a multicast group
 	SrcPort      uint16
-	TrafficClass uint8
+	TrafficClass uint8 // its ECN bits may have been set to CE on the way (wire.ECN)
 	HopLimit     uint8
 	FlowLabel    uint32
 

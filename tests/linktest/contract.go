@@ -53,12 +53,12 @@ func Run(t *testing.T, open Open) {
 const patience = time.Minute
 
 // NewRun returns a run from a to b of n frames of size bytes and, if tail is not 0, one more of tail bytes. The frames
-// are packets of a SEND with the PSNs from next on: the middle of a message, or its end if there is a tail. Seal writes
-// the ICRCs.
+// are packets of a SEND with the PSNs from next on: the middle of a message, or its end if there is a tail. Their ECN
+// bits are CE, which a link must carry like the others. Seal writes the ICRCs.
 func NewRun(a, b link.Link, next *uint32, n, size, tail int) link.Run {
 	r := link.Run{
 		Src: a.Caps().Local[0], Dst: b.Caps().Local[0],
-		SrcPort: 0xC123, TrafficClass: 0x68, HopLimit: 33,
+		SrcPort: 0xC123, TrafficClass: 0x68 | uint8(wire.CE), HopLimit: 33,
 		Size: size, Buf: make([]byte, n*size+tail),
 	}
 	for i := range r.Buf {

@@ -68,7 +68,7 @@ func (s *Stats) Counters() []Counter {
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
 		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
-		{"drop_source_port", s.DropSourcePort},
+		{"drop_source_port", s.DropSourcePort}, {"np_ecn_marked_roce_packets", s.ECNMarked},
 	}
 }
 

@@ -127,6 +127,7 @@ func (r *receiver) run(run *link.Run, from int) int {
 	outer := wire.Outer{Src: run.Src, Dst: run.Dst, SrcPort: run.SrcPort, DstPort: link.Port}
 	src := r.ids.Source(run)
 	prefix := outer.Prefix(run.Size)
+	ecn := wire.ECNOf(run.TrafficClass)
 	trains := true
 	i, n := from, run.Frames()
 	for ; i < n && r.work < TurnFramesMost; i++ {
@@ -151,6 +152,7 @@ func (r *receiver) run(run *link.Run, from int) int {
 			r.s.stats.DropMalformed++
 			continue
 		}
+		p.ECN = ecn
 		if p.Opcode.Service() == wire.UD {
 			r.datagram(run, i, p)
 		} else if q := r.dispatch(run, p); q != nil && trains && wire.AlikeLen(p.Opcode) > 0 {
@@ -186,7 +188,8 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 		}
 		r.handOver()
 		r.s.current = q
-		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
+		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size,
+			wire.ECNOf(run.TrafficClass))
 		r.s.stats.RcvdPkts += uint64(took)
 		r.s.applyEffects(q)
 		if taken += took; took < n {

@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/internal/runs"
+	"github.com/goroce/goroce/wire"
 )
 
 // maxHeld bounds the frames that wait in one injector. While so many wait, none
@@ -132,7 +133,7 @@ func (l *injector) apply(now ib.Instant, e effect, r *link.Run, i int) {
 	case ActDuplicate:
 		l.emit(l.own(alone)) // a buffer of its own: Seal writes another ICRC where the identification differs
 	case actMark:
-		alone.TrafficClass |= 3 // RFC 3168, 5
+		alone.TrafficClass |= uint8(wire.CE)
 		l.emit(l.own(alone))
 	case actTruncate:
 		if words := (len(alone.Buf) - runs.MinFrame) / 4; words > 0 {

@@ -69,7 +69,7 @@ func TestPcap(t *testing.T) {
 		if err := f.Decode(data); err != nil {
 			t.Fatalf("packet %d: %v", i, err)
 		}
-		if f.Outer.ID != want || !f.Outer.Check(f.Transport) || f.Outer.HopLimit != 33 || f.Outer.TrafficClass != 0x68 {
+		if f.Outer.ID != want || !f.Outer.Check(f.Transport) || f.Outer.HopLimit != 33 || f.Outer.TrafficClass != 0x6B {
 			t.Errorf("packet %d: headers %+v, ICRC right: %v; want ID %d", i, f.Outer, f.Outer.Check(f.Transport), want)
 		}
 		itf, _ := r.Interface(ci.InterfaceIndex)
