@@ -65,19 +65,42 @@ func (r *runner) cross(e *endpoint, a arrow, text string) error {
 	} else if a.fate != arriving {
 		r.claiming = true
 	}
+	each := r.lose != nil && s.count > 1 // some packets of the run may be lost
+	done := a
 	for i := range s.count {
 		want, data := s.at(i, int(r.ends[0].cfg.attr.PathMTU))
 		p, err := r.packet(e, a, s, want, data)
 		if err != nil {
 			return err
 		}
-		r.fly(e, a, p)
+		one := s.text(want.PSN, data)
+		done.fate = r.decide(a, one)
+		r.fly(e, done, p)
+		if each {
+			r.showCrossing(e, done, one)
+		}
 	}
-	if len(r.ends) > 1 && r.scripted {
-		text += " (" + e.name + ")"
+	if !each {
+		r.showCrossing(e, done, text)
 	}
-	r.showCrossing(a, text)
 	return nil
+}
+
+// decide returns what becomes of a packet: what the script says, unless the program that runs it
+// decides otherwise.
+func (r *runner) decide(a arrow, text string) fate {
+	if r.lose == nil || a.fate == held {
+		return a.fate
+	}
+	lose := r.lose(Step{Kind: Packet, At: r.now, Line: r.line.num, Left: a.fromLeft, Lost: a.fate == lost,
+		Text: text, Reason: r.line.reason})
+	switch {
+	case lose:
+		return lost
+	case a.fate == lost:
+		return delivered
+	}
+	return a.fate
 }
 
 // packet returns the packet of a step: one that the script makes, one that was
@@ -160,7 +183,10 @@ func (r *runner) fly(e *endpoint, a arrow, p packet) {
 }
 
 // showCrossing shows a packet to the observer.
-func (r *runner) showCrossing(a arrow, text string) {
+func (r *runner) showCrossing(e *endpoint, a arrow, text string) {
+	if len(r.ends) > 1 && r.scripted {
+		text += " (" + e.name + ")"
+	}
 	s := Step{Kind: Packet, Left: a.fromLeft, Lost: a.fate == lost, Text: text}
 	switch a.fate {
 	case held:

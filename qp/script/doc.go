@@ -3,7 +3,9 @@
 // if package qp does anything that the script does not state.
 //
 // [Load] parses a script, [Script.Run] runs it and shows each step to an observer,
-// which may draw it. Files: parse.go parses scripts, run.go runs them, host.go holds
+// which may draw it. [Script.Start] runs it one line at a time, for a program that decides
+// about each packet whether it is lost. Files: parse.go parses scripts, run.go runs them,
+// stepper.go takes the lines one by one, host.go holds
 // memory and other objects that QPs share, endpoint.go a QP with its rings, packet.go
 // parses and formats packets, data.go makes their payload; steps.go, post.go,
 // window.go, claims.go and crossing.go execute the steps.

@@ -222,6 +222,23 @@ func (s *spec) at(i, mtu int) (wire.Packet, slice) {
 	return p, d
 }
 
+// text returns the description of one packet of the step, which has this PSN and data.
+func (s *spec) text(psn ib.PSN, data slice) string {
+	if s.count == 1 {
+		return s.label
+	}
+	words := strings.Fields(s.label)
+	for i, w := range words {
+		switch {
+		case strings.HasPrefix(w, "psn="):
+			words[i] = fmt.Sprintf("psn=%d", psn)
+		case strings.Contains(w, "["):
+			words[i] = data.String()
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // differs returns an error that says how got differs from the packet of the step; nil
 // if it does not.
 func (s *spec) differs(want wire.Packet, data slice, got *packet) error {

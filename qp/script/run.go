@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/goroce/goroce/ib"
@@ -38,31 +39,27 @@ func (s *Script) Run(observe func(Step)) error { return s.run(observe, 64) }
 
 // run runs the script and asks QPs for batch packets at a time.
 func (s *Script) run(observe func(Step), batch int) error {
-	if observe == nil {
-		observe = func(Step) {}
-	}
-	r := &runner{s: s, observe: observe, batch: batch}
-	for i := range s.lines {
-		l := &s.lines[i]
-		r.line = l
-		if l.prose {
-			observe(Step{Kind: Prose, At: r.now, Line: l.num, Text: l.text})
-			continue
+	for t := s.start(nil, batch); ; {
+		steps, err := t.Step()
+		for _, step := range steps {
+			if observe != nil {
+				observe(step)
+			}
 		}
-		if err := r.step(l.text); err != nil {
-			return s.fail(l.num, l.text, "%w", err)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err := r.endScene(); err != nil {
-		return s.fail(r.line.num, r.line.text, "at the end: %w", err)
-	}
-	return nil
 }
 
 // runner is the state of a running script.
 type runner struct {
 	s       *Script
 	observe func(Step)
+	lose    func(Step) bool // see Script.Start; nil: what the script loses is lost
 	batch   int
 
 	line     *line
