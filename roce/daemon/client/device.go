@@ -42,6 +42,8 @@ type Device struct {
 	wakingMu sync.Mutex
 	waking   *channel // see wakeups; guarded by wakingMu
 
+	cmMu sync.Mutex // held while IDs of the connection manager are made, named by an event, or closed; before mu
+
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
 }
@@ -275,6 +277,10 @@ func (d *Device) takeEvents() {
 			e.CQ = o
 		case *srq:
 			e.SRQ = o
+		default:
+			if m.Object != 0 { // an object that was closed meanwhile
+				continue
+			}
 		}
 		select {
 		case d.events <- e:

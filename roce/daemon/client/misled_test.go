@@ -1,8 +1,11 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
@@ -108,5 +111,82 @@ func TestHandleTwice(t *testing.T) {
 	_ = dev.Close()
 	if _, err := channels[1].Wait(t.Context()); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("a channel whose handle a PD had: %v", err)
+	}
+}
+
+// TestEventNamesItsID checks that an event of the connection manager comes with its ID whoever reads it: no other event
+// is asked for, and no ID closed, between a reply that names a new ID and the moment from which the client knows it.
+func TestEventNamesItsID(t *testing.T) {
+	const handle = 100
+	asked := make(chan int, 2)
+	events := []abi.CMEvent{{Type: uint32(ib.CMConnectRequest), ID: handle, Left: 1},
+		{Type: uint32(ib.CMDisconnected), ID: handle}}
+	n := 0
+	d := &hostile{script: &script{}, adjust: func(m *answerTo) {
+		if m.header.Op == abi.OpCMEvent && n < len(events) {
+			m.body = abi.Put(nil, &events[n])
+			n++
+			asked <- n
+		}
+	}}
+	dev, end, err := d.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	defer dev.Close()
+	cm, err := dev.OpenCM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel() // NextEvent returns an event that is there all the same
+	got := make(chan ib.CMEvent, len(events))
+	next := func() {
+		ev, err := cm.NextEvent(done)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- ev
+	}
+
+	dev.mu.Lock() // the first reader cannot make its ID known
+	go next()
+	<-asked
+	if dev.cmMu.TryLock() {
+		t.Error("others may ask for events and close IDs while an ID is not known yet, want them to wait")
+		dev.cmMu.Unlock()
+	}
+	go next()
+	dev.mu.Unlock()
+	ids := map[ib.CMID]bool{}
+	for range events {
+		ids[(<-got).ID] = true
+	}
+	if len(ids) != 1 || ids[nil] {
+		t.Errorf("the events name the IDs %v, want one ID in both", ids)
+	}
+}
+
+// TestEventOfClosed checks that an asynchronous event of an object that the client has closed is not taken for one of
+// the device.
+func TestEventOfClosed(t *testing.T) {
+	d := &hostile{script: &script{}}
+	dev, end, err := d.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	defer dev.Close()
+	d.mu.Lock()
+	sock := d.socks[0]
+	d.mu.Unlock()
+	for _, e := range []abi.Event{{Type: uint32(ib.EventQPFatal), Object: 99}, {Type: uint32(ib.EventPortErr)}} {
+		if err := unix.Sendto(sock, abi.Put(nil, &e), unix.MSG_NOSIGNAL, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ev, err := dev.NextEvent(t.Context()); err != nil || ev.Type != ib.EventPortErr {
+		t.Errorf("got %v, %v; want %v, the event of the device", ev.Type, err, ib.EventPortErr)
 	}
 }
