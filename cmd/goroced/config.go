@@ -104,7 +104,7 @@ func (c *configShowCmd) Run(a *app, parsed *kong.Context) error {
 // which overrides the file.
 type settingFlags struct {
 	Config    string   `placeholder:"FILE" type:"path" help:"Configuration file (default: $$GOROCED_CONFIG, then /etc/goroce/goroced.toml for root and ~/.config/goroce/goroced.toml for others, if it is there)." group:"Settings"`
-	Socket    string   `key:"socket" placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others, /tmp/goroce-UID/goroced.sock without that variable)." group:"Settings"`
+	Socket    string   `key:"socket" placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others, /tmp/goroce-UID/goroced.sock if there is no such directory that is the user's alone)." group:"Settings"`
 	Admin     string   `key:"admin" placeholder:"PATH" type:"path" help:"Socket for looking at the daemon (default: goroced-admin.sock in the same place)." group:"Settings"`
 	Link      string   `key:"device.link" placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
 	NetIf     string   `key:"device.netif" name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`

@@ -2,6 +2,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,13 +36,13 @@ func in(dir string) Paths {
 // system are the sockets of root's daemon.
 var system = in("/run/goroce")
 
-// Default returns the default sockets of a user's daemon: in the runtime directory, and in a private one for an
-// ordinary user who has none.
+// Default returns the default sockets of a user's daemon: in the runtime directory (Runtime), and in a private one for
+// an ordinary user who has none.
 func Default(uid int, getenv func(string) string) Paths {
 	if uid == 0 {
 		return system
 	}
-	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+	if dir, _ := Runtime(uid, getenv); dir != "" {
 		return in(filepath.Join(dir, "goroce"))
 	}
 	return in(Private(uid))
@@ -56,22 +57,28 @@ const (
 	Admin
 )
 
+// named returns the only path where to look for a daemon's socket: that of a flag, or else of the environment variable;
+// "" if neither is set.
+func named(k Kind, flag string, getenv func(string) string) string {
+	if k == Admin {
+		return cmp.Or(flag, getenv(AdminVariable))
+	}
+	return cmp.Or(flag, getenv(ClientVariable))
+}
+
 // Candidates returns the paths where to look for a daemon's socket, in order. If a flag is set, that is the only one,
 // else if an environment variable is set, its value; otherwise they are those of the user's own daemon, in the runtime
 // directory and the private one, and of root's.
 func Candidates(k Kind, flag string, getenv func(string) string) []string {
-	variable, of := ClientVariable, func(p Paths) string { return p.Client }
-	if k == Admin {
-		variable, of = AdminVariable, func(p Paths) string { return p.Admin }
-	}
-	if flag != "" {
-		return []string{flag}
-	}
-	if path := getenv(variable); path != "" {
+	if path := named(k, flag, getenv); path != "" {
 		return []string{path}
 	}
+	of := func(p Paths) string { return p.Client }
+	if k == Admin {
+		of = func(p Paths) string { return p.Admin }
+	}
 	var found []string
-	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+	if dir, _ := Runtime(os.Geteuid(), getenv); dir != "" {
 		found = append(found, of(in(filepath.Join(dir, "goroce"))))
 	}
 	if own := Private(os.Geteuid()); IsOwn(own) {
@@ -82,7 +89,11 @@ func Candidates(k Kind, flag string, getenv func(string) string) []string {
 
 // Dial connects to the first of the candidates that answers. The error is a *DialError.
 func Dial(k Kind, flag string) (*net.UnixConn, error) {
-	return DialAny(k, Candidates(k, flag, os.Getenv))
+	conn, err := DialAny(k, Candidates(k, flag, os.Getenv))
+	if failed := new(DialError); errors.As(err, &failed) && named(k, flag, os.Getenv) == "" {
+		_, failed.Ignored = Runtime(os.Geteuid(), os.Getenv)
+	}
+	return conn, err
 }
 
 // DialAny connects to the first of these paths that answers.
@@ -107,8 +118,9 @@ type Attempt struct {
 // DialError says that no daemon could be reached, which sockets were tried, and whether none runs or the user has no
 // permission.
 type DialError struct {
-	Kind  Kind
-	Tried []Attempt
+	Kind    Kind
+	Tried   []Attempt
+	Ignored error // why the directory in XDG_RUNTIME_DIR was not looked into; nil if it was
 }
 
 func (e *DialError) Error() string {
@@ -123,6 +135,9 @@ func (e *DialError) Error() string {
 			advice = "ask for membership in the socket's group, or have the daemon run with another socket_mode or " +
 				"socket_group"
 		}
+	}
+	if e.Ignored != nil {
+		texts = append(texts, e.Ignored.Error())
 	}
 	return fmt.Sprintf("cannot reach goroced: %s; %s", strings.Join(texts, "; "), advice)
 }
@@ -145,7 +160,7 @@ func (a Attempt) reason() string {
 	case errors.Is(a.Err, syscall.ECONNREFUSED):
 		return "nobody listens on this socket: its daemon has died"
 	case errors.Is(a.Err, fs.ErrPermission):
-		return "this user may not connect to it" + owner(a.Path)
+		return "this user may not connect to it" + permits(a.Path)
 	case errors.Is(a.Err, syscall.EPROTOTYPE):
 		return "it is a socket of another type: the client's and the admin socket are not the same"
 	}
@@ -157,8 +172,8 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
-// owner says which users may connect.
-func owner(path string) string {
+// permits says which users may connect.
+func permits(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "" // the user has no access to the directory either

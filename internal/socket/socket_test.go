@@ -24,6 +24,7 @@ func env(vars map[string]string) func(string) string {
 func TestCandidates(t *testing.T) {
 	defer func(tmp string) { Tmp = tmp }(Tmp)
 	Tmp = t.TempDir() // the user may have had a daemon in /tmp
+	x := runtimeDir(t)
 	for _, c := range []struct {
 		kind Kind
 		flag string
@@ -31,13 +32,13 @@ func TestCandidates(t *testing.T) {
 		want []string
 	}{
 		{Client, "/f", map[string]string{"GOROCED_SOCKET": "/e"}, []string{"/f"}},
-		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": "/x"},
+		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": x},
 			[]string{"/e"}},
 		{Admin, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a"}, []string{"/a"}},
-		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "/x"},
-			[]string{"/x/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
-		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": "/x"},
-			[]string{"/x/goroce/goroced-admin.sock", "/run/goroce/goroced-admin.sock"}},
+		{Client, "", map[string]string{"XDG_RUNTIME_DIR": x},
+			[]string{x + "/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
+		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": x},
+			[]string{x + "/goroce/goroced-admin.sock", "/run/goroce/goroced-admin.sock"}},
 		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "relative"}, []string{"/run/goroce/goroced.sock"}},
 	} {
 		if diff := cmp.Diff(c.want, Candidates(c.kind, c.flag, env(c.env))); diff != "" {
@@ -49,8 +50,8 @@ func TestCandidates(t *testing.T) {
 	if err := Take(private); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"/x/goroce/goroced.sock", filepath.Join(private, "goroced.sock"), "/run/goroce/goroced.sock"}
-	got := Candidates(Client, "", env(map[string]string{"XDG_RUNTIME_DIR": "/x"}))
+	want := []string{x + "/goroce/goroced.sock", filepath.Join(private, "goroced.sock"), "/run/goroce/goroced.sock"}
+	got := Candidates(Client, "", env(map[string]string{"XDG_RUNTIME_DIR": x}))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with a directory of the user's in Tmp: %s", diff)
 	}
@@ -142,7 +143,7 @@ func TestDialRights(t *testing.T) {
 	}
 	_, err = DialAny(Client, []string{path})
 	if os.Geteuid() == 0 {
-		err = &DialError{Client, []Attempt{{path, syscall.EACCES}}}
+		err = &DialError{Kind: Client, Tried: []Attempt{{path, syscall.EACCES}}}
 	}
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") ||
 		!strings.Contains(err.Error(), "group") {

@@ -76,8 +76,26 @@ func TestPreloadPlaces(t *testing.T) {
 	own, named := filepath.Join(h.dir, "goroce", "goroced.sock"), filepath.Join(h.dir, "s")
 	fakeTree(t, own, "own")
 	fakeTree(t, named, "named")
+	link := filepath.Join(h.dir, "link")
+	if err := os.Symlink(h.dir, link); err != nil {
+		t.Fatal(err)
+	}
+	open := userDir(t) // all may write to it
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	below := filepath.Join(open, "below") // all may replace it
+	if err := os.Rename(userDir(t), below); err != nil {
+		t.Fatal(err)
+	}
+	fakeTree(t, filepath.Join(open, "goroce", "goroced.sock"), "open")
+	fakeTree(t, filepath.Join(below, "goroce", "goroced.sock"), "below")
 	for env, want := range map[string]string{
 		"XDG_RUNTIME_DIR=" + h.dir: "own", "GOROCED_SOCKET=" + named: "named",
+		"XDG_RUNTIME_DIR=" + link:                            "own",
+		"XDG_RUNTIME_DIR=" + open:                            "", // it is not this user's alone
+		"XDG_RUNTIME_DIR=" + below:                           "",
+		"XDG_RUNTIME_DIR=/sys/class/infiniband":              "", // where the library looks itself
 		"GOROCED_SOCKET=" + own + "-gone":                    "", // a name stands alone
 		"GOROCED_SOCKET=":                                    "",
 		"GOROCED_SOCKET=" + named + strings.Repeat("x", 108): "", // no socket has a path of that length

@@ -225,6 +225,23 @@ func TestVerbsEnd(t *testing.T) {
 	}
 }
 
+// TestVerbsIgnored: a program whose XDG_RUNTIME_DIR is not its user's alone is told that no daemon is looked for there.
+func TestVerbsIgnored(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	h := &host{dir: userDir(t), libs: libs(t)}
+	for _, mode := range []os.FileMode{0o700, 0o777} {
+		if err := os.Chmod(h.dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCED_SOCKET=", "XDG_RUNTIME_DIR=" + h.dir}, program,
+			"arguments")
+		text, err := out.wait(t)
+		if told := strings.Contains(text, "XDG_RUNTIME_DIR is ignored"); err == nil || told != (mode == 0o777) {
+			t.Errorf("mode %o: %v, a word about the variable is %v, want %v:\n%s", mode, err, told, mode == 0o777, text)
+		}
+	}
+}
+
 // TestVerbsLongPath: a path that no socket can have is told by errno and by what the user has to do.
 func TestVerbsLongPath(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_rules.c")

@@ -33,15 +33,24 @@ func write(t testing.TB, content string) string {
 var user = []string{"XDG_RUNTIME_DIR=/run/user/1000", "HOME=/home/nobody-at-all"}
 
 func TestDefaults(t *testing.T) {
+	run, uid := t.TempDir(), os.Geteuid()
+	if uid == 0 {
+		uid = 1000
+	}
+	if err := errors.Join(os.Chmod(run, 0o700), os.Chown(run, uid, -1)); err != nil {
+		t.Fatal(err)
+	}
+	private := fmt.Sprintf("/tmp/goroce-%d", uid+1)
 	for _, c := range []struct {
 		uid           int
 		socket, admin string
 		mode          fs.FileMode
 	}{
 		{0, "/run/goroce/goroced.sock", "/run/goroce/goroced-admin.sock", 0o660},
-		{1000, "/run/user/1000/goroce/goroced.sock", "/run/user/1000/goroce/goroced-admin.sock", 0o600},
+		{uid, run + "/goroce/goroced.sock", run + "/goroce/goroced-admin.sock", 0o600},
+		{uid + 1, private + "/goroced.sock", private + "/goroced-admin.sock", 0o600}, // the directory is not this user's
 	} {
-		got, err := Load(Sources{File: write(t, ""), Environ: user, UID: c.uid})
+		got, err := Load(Sources{File: write(t, ""), Environ: []string{"XDG_RUNTIME_DIR=" + run}, UID: c.uid})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func (e *env) look(path string) (string, error) {
 // checkDaemon connects to the daemons that programs would find. A daemon is optional: programs can open devices
 // themselves.
 func checkDaemon(e *env) []Finding {
-	var found []Finding
+	found := checkRuntime(e)
 	for _, path := range e.sockets(socket.Client) {
 		text, _, err := e.ask(path)
 		found = append(found, e.judge(path, text, err, socket.ClientVariable)...)
@@ -120,6 +120,17 @@ func checkDaemon(e *env) []Finding {
 		}
 	}
 	return found
+}
+
+// checkRuntime says why programs do not look for a daemon in the runtime directory, if there is one.
+func checkRuntime(e *env) []Finding {
+	_, err := socket.Runtime(os.Geteuid(), e.getenv)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return []Finding{{Status: Warn, Text: err.Error(),
+		Remedy:  "become this user by `su -` or `sudo -i`, which set it, or go without it:",
+		Command: "unset XDG_RUNTIME_DIR"}}
 }
 
 // refusals are the reasons why a socket cannot be used. The first one that matches is reported.

@@ -25,11 +25,8 @@ import (
 	"github.com/goroce/goroce/tests/linktest"
 )
 
-// The sockets of a user's own daemon and of root's, of machine.
-const (
-	ownSocket    = "/u/goroce/goroced.sock"
-	systemSocket = "/run/goroce/goroced.sock"
-)
+// systemSocket is the socket of root's daemon.
+const systemSocket = "/run/goroce/goroced.sock"
 
 // listen listens as the daemon does.
 func listen(t *testing.T, name string) *net.UnixListener {
@@ -85,14 +82,44 @@ func (e *env) setEnv(vars map[string]string) {
 	e.getenv = func(name string) string { return vars[name] }
 }
 
+// login gives the user a runtime directory, and returns the path of the socket of a daemon of the user's.
+func (e *env) login(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err == nil {
+		err = os.Chmod(dir, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.setEnv(map[string]string{"XDG_RUNTIME_DIR": dir})
+	return e.path(filepath.Join(dir, "goroce", "goroced.sock"))
+}
+
+// TestForeignRuntimeDirectory: one to which others may write, or that is another user's, is not looked into, which is
+// told.
+func TestForeignRuntimeDirectory(t *testing.T) {
+	e := machine(t, nil)
+	e.login(t)
+	if f := pick(e.examine(), "daemon", Warn, "XDG_RUNTIME_DIR"); f != nil {
+		t.Errorf("got %q, want no warning of the user's own directory", f.Text)
+	}
+	if err := os.Chmod(e.getenv("XDG_RUNTIME_DIR"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if f := wantFound(t, e.examine(), "daemon", Warn, "XDG_RUNTIME_DIR is ignored: others"); f.Command !=
+		"unset XDG_RUNTIME_DIR" {
+		t.Errorf("got the command %q", f.Command)
+	}
+}
+
 // TestDaemon: none, one, and one that ended.
 func TestDaemon(t *testing.T) {
 	e := machine(t, nil)
-	e.setEnv(map[string]string{"XDG_RUNTIME_DIR": "/u"})
+	name := e.login(t)
 	if f := pick(e.examine(), "daemon", OK, "none is running"); f == nil {
 		t.Fatal(text(e.examine()))
 	}
-	name := e.path(ownSocket)
 	addr, end := newDaemon(t, name, server.Options{})
 	want := fmt.Sprintf("a daemon answers at %s: protocol version %d, devices a [%v]", name, abi.Version, addr)
 	if f := pick(e.examine(), "daemon", OK, want); f == nil {

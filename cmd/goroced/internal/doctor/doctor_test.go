@@ -307,14 +307,14 @@ func TestReachable(t *testing.T) {
 // TestNextDaemon: with a daemon nobody is asked to start one.
 func TestNextDaemon(t *testing.T) {
 	e := machine(t, nil)
-	e.setEnv(map[string]string{"XDG_RUNTIME_DIR": "/u"})
+	ownSocket := e.login(t)
 	has := func(words string) bool {
 		return slices.ContainsFunc(e.next(), func(s Step) bool { return strings.Contains(s.Command, words) })
 	}
 	if !has("serve") || has("--daemon") {
 		t.Errorf("without a daemon: %+v", e.next())
 	}
-	addr, _ := newDaemon(t, e.path(ownSocket), server.Options{})
+	addr, _ := newDaemon(t, ownSocket, server.Options{})
 	if has("serve") || !has("--daemon") {
 		t.Errorf("with a daemon: %+v", e.next())
 	}

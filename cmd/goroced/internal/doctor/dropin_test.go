@@ -39,8 +39,8 @@ func TestMemory(t *testing.T) {
 		t.Run(fmt.Sprint(allowed), func(t *testing.T) {
 			e := machine(t, nil)
 			wantOK(t, e.examine(), "memory") // no daemon
-			e.setEnv(map[string]string{"XDG_RUNTIME_DIR": "/u"})
-			newDaemon(t, e.path(ownSocket), server.Options{OwnProcesses: allowed})
+			ownSocket := e.login(t)
+			newDaemon(t, ownSocket, server.Options{OwnProcesses: allowed})
 			if allowed {
 				if f := pick(e.examine(), "memory", OK, "reaches memory"); f == nil {
 					t.Error(text(e.examine()))

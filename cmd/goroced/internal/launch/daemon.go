@@ -93,21 +93,16 @@ func (p place) socket() string { return filepath.Join(string(p), "goroced.sock")
 func (p place) admin() string  { return filepath.Join(string(p), "goroced-admin.sock") }
 func (p place) log() string    { return filepath.Join(string(p), "goroced.log") }
 
-// ownPlace returns the place of this user: where `goroced serve` has its sockets or, if the runtime directory is not
-// the user's own, the private one.
+// ownPlace returns the place of this user: where `goroced serve` has its sockets.
 func ownPlace() place {
-	dir := filepath.Dir(socket.Default(os.Geteuid(), os.Getenv).Client)
-	if private := socket.Private(os.Geteuid()); dir != private && !socket.IsOwn(filepath.Dir(dir)) {
-		dir = private
-	}
-	return place(dir)
+	return place(filepath.Dir(socket.Default(os.Geteuid(), os.Getenv).Client))
 }
 
 // take makes the directory, which then is this user's.
 func (p place) take() error {
 	err := socket.Take(string(p))
 	if err == nil && !socket.IsOwn(string(p)) {
-		err = fmt.Errorf("%s is another user's, or others may write to it: %w", p, fs.ErrPermission)
+		err = fmt.Errorf("%s is another user's, or others may write to it or to a parent: %w", p, fs.ErrPermission)
 	}
 	if err != nil {
 		return fmt.Errorf("a place for the daemon's sockets: %w; set XDG_RUNTIME_DIR to another", err)

@@ -99,6 +99,9 @@ func TestOwnPlace(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	if got := ownPlace(); string(got) != filepath.Join(dir, "goroce") {
 		t.Errorf("with a runtime directory it is %s", got)
