@@ -78,8 +78,15 @@ func (c *devicesCmd) Run(a *app) error {
 	return show(&c.viewFlags, a, (*admin.Client).Devices, nameOfDevice, admin.PrintDevices)
 }
 
-// Run shows the ports as `rdma link` does.
+// Run shows the ports as `rdma link` does. It fails if the daemon answers but does not go on.
 func (c *statusCmd) Run(a *app) error {
+	if err := c.show(a); err != nil {
+		return err
+	}
+	return admin.NewClient(c.Socket).Health(a.ctx)
+}
+
+func (c *statusCmd) show(a *app) error {
 	if c.JSON && c.Device == "" {
 		status, err := admin.NewClient(c.Socket).Status(a.ctx)
 		if err != nil {

@@ -80,6 +80,15 @@ type unit struct {
 	groups  groups
 }
 
+// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names those that have not.
+func (s *Server) Alive(ctx context.Context) error {
+	var errs []error
+	for _, u := range s.units {
+		errs = append(errs, u.dev.Alive(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // New returns a server of the devices. The caller closes the devices, after Serve has returned
 // and before it calls Server.Close. Meanwhile only the server may call their NextEvent.
 func New(devices []roce.Device, o Options) (*Server, error) {

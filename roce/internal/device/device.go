@@ -242,6 +242,31 @@ func (d *Device) Shards() int { return len(d.engine.Shards()) }
 // shard returns a shard by number.
 func (d *Device) shard(i int) *engine.Shard { return d.engine.Shards()[i] }
 
+// Alive waits until each shard has taken a turn. If ctx ends before, the error names the shards that have not.
+func (d *Device) Alive(ctx context.Context) error {
+	pulses := make([]<-chan struct{}, d.Shards())
+	for i, s := range d.engine.Shards() {
+		pulses[i] = s.Pulse()
+	}
+	var still []int
+	for i, pulse := range pulses {
+		select {
+		case <-pulse:
+			continue
+		case <-ctx.Done():
+		}
+		select {
+		case <-pulse:
+		default:
+			still = append(still, i)
+		}
+	}
+	if still != nil {
+		return fmt.Errorf("shards %v of device %s take no turns: %w", still, d.Attr().Name, context.Cause(ctx))
+	}
+	return nil
+}
+
 // nextShard returns the shards in turn, for new CQs and for QPs without a send CQ. The caller
 // holds mu.
 func (d *Device) nextShard() *engine.Shard {

@@ -43,6 +43,7 @@ func (s *Shard) run() {
 		}
 		if err := s.sleepSafely(now); err != nil {
 			s.linkDown(err)
+			s.end()
 			s.engine.running.Done()
 			return
 		}
@@ -127,7 +128,7 @@ func (s *Shard) releaseSleep() { s.sleeper.waiting.Unlock() }
 // idle returns how long the loop may wait: 0 if there is work now, negative for no limit.
 // blocked reports that the loop also waits for the link to become writable.
 func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
-	some := s.doorbells.some() || s.mail.some.Load() || s.answers.some.Load()
+	some := s.doorbells.some() || s.mail.some.Load() || s.answers.some.Load() || s.pulse.asked.Load() != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())

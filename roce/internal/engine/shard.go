@@ -40,6 +40,7 @@ type Shard struct {
 	answers   answers // results of workers
 	inline    inlineTurns
 	poller    poller
+	pulse     pulse
 	sleeper   sleeper
 	yield     yieldTimer // of the goroutine that drives the shard
 }
@@ -75,6 +76,9 @@ func (s *Shard) step(now ib.Instant) bool {
 // goes on from there. It reports whether anything happened. The caller holds mu. Answers come first:
 // applications wait for them, and to look for frames takes a system call.
 func (s *Shard) turn(now ib.Instant) bool {
+	if s.pulse.asked.Load() != nil {
+		s.beat()
+	}
 	if s.closed {
 		return false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/gopacket/pcapgo"
 
+	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
@@ -55,6 +56,32 @@ func serve(t *testing.T) *daemon {
 	})
 	d.client = NewClient(d.socket)
 	return d
+}
+
+// TestHealth: a daemon of which a part hangs is not healthy, and the client learns which part.
+func TestHealth(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := http.StatusOK
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/healthz" {
+				t.Errorf("got a request for %s, want /healthz", r.URL.Path)
+			}
+			runner.WriteJSON(w, status, map[string]string{"error": "shards [1] of device blue take no turns"})
+		})}}
+	s.Start()
+	defer s.Close()
+	if err := NewClient(path).Health(t.Context()); err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+	status = http.StatusServiceUnavailable
+	if err := NewClient(path).Health(t.Context()); err == nil || !strings.Contains(err.Error(), "shards [1]") {
+		t.Errorf("got %v, want what the daemon says", err)
+	}
 }
 
 // open opens a device of the daemon.

@@ -34,7 +34,7 @@ func (c *Client) Capture(ctx context.Context, w io.Writer, o CaptureOptions) (Ca
 		return fmt.Sprint(n)
 	}
 	body, err := c.do(ctx, http.MethodGet,
-		query("capture", "device", o.Device, "qp", qpn(o.QP), "peer_qp", qpn(o.PeerQP), "peer", o.Peer), nil)
+		"/v1/"+query("capture", "device", o.Device, "qp", qpn(o.QP), "peer_qp", qpn(o.PeerQP), "peer", o.Peer), nil)
 	if err != nil {
 		return CaptureResult{}, err
 	}

@@ -86,6 +86,15 @@ func (c *Client) ClearFaults(ctx context.Context, device string) (int, error) {
 	return n.Removed, err
 }
 
+// Health returns an error that says which part of the daemon does not go on, if one does not.
+func (c *Client) Health(ctx context.Context) error {
+	answer, err := c.do(ctx, http.MethodGet, "/healthz", nil)
+	if err != nil {
+		return err
+	}
+	return answer.Close()
+}
+
 // query returns a path with those of the parameters (name, value) that are not empty.
 func query(path string, params ...string) string {
 	q := url.Values{}
@@ -107,7 +116,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		}
 		body = bytes.NewReader(b)
 	}
-	answer, err := c.do(ctx, method, path, body)
+	answer, err := c.do(ctx, method, "/v1/"+path, body)
 	if err != nil {
 		return err
 	}
@@ -123,7 +132,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 
 // do returns the body of the answer, or the error that the daemon has returned.
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://goroced/v1/"+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, "http://goroced"+path, body)
 	if err != nil {
 		return nil, err
 	}

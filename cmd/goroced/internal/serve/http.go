@@ -32,8 +32,8 @@ const (
 var open = []string{"/", "/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/cm",
 	"/v1/stats"}
 
-// healthLimit is how long the daemon may take to report its health.
-const healthLimit = 5 * time.Second
+// healthLimit is how long the daemon may take to report its health, and each of its shards to take a turn.
+const healthLimit = 3 * time.Second
 
 // web are the HTTP servers.
 type web []*http.Server
@@ -117,29 +117,42 @@ func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
 	WriteJSON(w, http.StatusOK, r.daemon.Status())
 }
 
-// health asks the daemon for its status, as the watchdog does. Only one request at a time does so, so that requests do
-// not pile up if the daemon hangs.
+// health asks whether the daemon answers and goes on, as the watchdog does. Only one request at a time does so, so that
+// requests do not pile up if the daemon hangs.
 func (r *runner) health(w http.ResponseWriter, req *http.Request) {
-	ctx, cancel := context.WithTimeout(req.Context(), healthLimit)
+	ctx, cancel := context.WithTimeoutCause(req.Context(), healthLimit, errSilent)
 	defer cancel()
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	select {
 	case r.asking <- struct{}{}:
 		go func() {
-			r.daemon.Status()
+			err := r.check(ctx)
 			<-r.asking
-			close(done)
+			done <- err
 		}()
 	case <-ctx.Done():
 	}
+	var err error
 	select {
-	case <-done:
-		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case err = <-done:
 	case <-ctx.Done():
-		WriteJSON(w, http.StatusServiceUnavailable,
-			map[string]string{"status": fmt.Sprintf("no answer within %v", healthLimit)})
+		select {
+		case err = <-done: // it says more
+		case <-time.After(lastWord):
+			err = context.Cause(ctx)
+		}
 	}
+	if err != nil {
+		WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "stalled", "error": err.Error()})
+		return
+	}
+	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
+
+// lastWord is how long a daemon whose time is over may take to say which part of it hangs.
+const lastWord = 100 * time.Millisecond
+
+var errSilent = fmt.Errorf("no answer within %v", healthLimit)
 
 // WriteJSON answers a request with v. An error is not reported, as it means that the client has disconnected.
 func WriteJSON(w http.ResponseWriter, code int, v any) {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,7 +225,88 @@ type hanging struct {
 	until chan struct{}
 }
 
-func (h *hanging) Status() any { h.asked++; <-h.until; return nil }
+func (h *hanging) Status() any                 { h.asked++; <-h.until; return nil }
+func (h *hanging) Alive(context.Context) error { return nil }
+
+// stalling is a daemon that answers, while a part of it does not go on until it is told to.
+type stalling struct {
+	Daemon
+	asked chan struct{} // closed when it is first asked
+	once  sync.Once
+	goOn  chan struct{}
+}
+
+func newStalling() *stalling { return &stalling{asked: make(chan struct{}), goOn: make(chan struct{})} }
+
+func (s *stalling) Status() any { return nil }
+
+func (s *stalling) Alive(ctx context.Context) error {
+	s.once.Do(func() { close(s.asked) })
+	select {
+	case <-s.goOn:
+		return nil
+	case <-ctx.Done():
+		return errors.New("shard 1 hangs")
+	}
+}
+
+// TestStalled: a daemon that answers is not healthy if a shard hangs, and /healthz says which, in time for a probe of
+// 5 seconds.
+func TestStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStalling()
+		r := &runner{daemon: d, asking: make(chan struct{}, 1)}
+		ask := func() (int, string) {
+			w := httptest.NewRecorder()
+			r.health(w, httptest.NewRequest("GET", "/healthz", nil))
+			return w.Code, w.Body.String()
+		}
+		began := time.Now()
+		if code, text := ask(); code != http.StatusServiceUnavailable || !strings.Contains(text, "shard 1 hangs") {
+			t.Errorf("got %d %s, want 503 and why", code, text)
+		}
+		if took := time.Since(began); took >= 5*time.Second {
+			t.Errorf("the answer takes %v, want less than 5s", took)
+		}
+		close(d.goOn)
+		if code, text := ask(); code != http.StatusOK {
+			t.Errorf("got %d %s once it goes on, want 200", code, text)
+		}
+	})
+}
+
+// TestWatchdogStalled: the service manager hears nothing while a shard hangs, and the daemon does not wait for it.
+func TestWatchdogStalled(t *testing.T) {
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", manager.LocalAddr().String())
+	var log strings.Builder
+	d := newStalling()
+	r := &runner{daemon: d, checking: make(chan struct{}, 1), log: slog.New(slog.NewTextHandler(&log, nil))}
+	for range 2 {
+		r.alive(t.Context())
+		select {
+		case <-d.asked:
+		case <-time.After(limit):
+			t.Fatal("the daemon is not asked whether it goes on")
+		}
+	}
+	if !strings.Contains(log.String(), "the daemon stalls") {
+		t.Errorf("the log has %q, want a word about the stall", &log)
+	}
+	notify(r.log, "STATUS=stalled")
+	close(d.goOn)
+	for _, want := range []string{"STATUS=stalled", "WATCHDOG=1"} {
+		b := make([]byte, 100)
+		_ = manager.SetReadDeadline(time.Now().Add(limit))
+		if n, err := manager.Read(b); err != nil || string(b[:n]) != want {
+			t.Fatalf("the service manager is told %q, %v; want %q", b[:n], err, want)
+		}
+	}
+}
 
 // TestUnhealthy: a daemon that hangs is called so, and is asked once.
 func TestUnhealthy(t *testing.T) {

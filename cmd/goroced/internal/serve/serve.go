@@ -36,8 +36,12 @@ type Daemon interface {
 	// more.
 	AwaitIdle(ctx context.Context, limit time.Duration) error
 
-	// Status returns the contents of /v1/status. The call also checks the daemon's health, so it must return soon.
+	// Status returns the contents of /v1/status, soon.
 	Status() any
+
+	// Alive waits until all parts of the daemon that serve clients have shown that they go on. If ctx ends before, the
+	// error says which have not.
+	Alive(ctx context.Context) error
 }
 
 // Options configure Run.
@@ -75,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	r := &runner{Options: o, log: log, level: level, patience: o.Config.Drain, daemon: d, failed: make(chan error, 3),
-		asking: make(chan struct{}, 1)}
+		asking: make(chan struct{}, 1), checking: make(chan struct{}, 1)}
 	defer r.serveHTTP(sockets, admin).close()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
@@ -102,12 +106,15 @@ type runner struct {
 	daemon   Daemon
 	failed   chan error    // gets errors that end the daemon; buffered for all that can occur
 	asking   chan struct{} // full while /healthz waits for the daemon
+	checking chan struct{} // full while the watchdog does
 }
 
 // loop handles signals and notifies the service manager until the end.
 func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 	alive := newWatchdog(r.log)
 	defer alive.stop()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	c := r.Config
 	idle, forget := r.idle(ctx)
 	defer forget()
@@ -116,17 +123,17 @@ func (r *runner) loop(ctx context.Context, hangup <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return r.drain(alive)
+			return r.drain(life, alive)
 		case <-idle:
 			r.log.Info("no client is left", "since", c.IdleExit)
-			return r.drain(alive)
+			return r.drain(life, alive)
 		case err := <-r.failed:
 			notify(r.log, "STOPPING=1")
 			return err
 		case <-hangup:
 			r.reload()
 		case <-alive.tick():
-			r.alive()
+			r.alive(life)
 		}
 	}
 }
@@ -147,10 +154,27 @@ func (r *runner) idle(ctx context.Context) (<-chan struct{}, func()) {
 	return idle, cancel
 }
 
-// alive notifies the service manager if the daemon answers.
-func (r *runner) alive() {
+// alive notifies the service manager as soon as the daemon has shown that it goes on. It does not wait for that: if the
+// daemon stalls for longer than the service manager's interval, it is restarted.
+func (r *runner) alive(ctx context.Context) {
+	select {
+	case r.checking <- struct{}{}:
+	default:
+		r.log.Warn("the daemon stalls, and the service manager hears nothing")
+		return
+	}
+	go func() {
+		defer func() { <-r.checking }()
+		if r.check(ctx) == nil {
+			notify(r.log, "WATCHDOG=1")
+		}
+	}()
+}
+
+// check returns nil once the daemon has answered, and shown that it goes on.
+func (r *runner) check(ctx context.Context) error {
 	r.daemon.Status()
-	notify(r.log, "WATCHDOG=1")
+	return r.daemon.Alive(ctx)
 }
 
 // reload loads the configuration again and applies it. An invalid one has no effect.
@@ -175,7 +199,7 @@ func (r *runner) reload() {
 }
 
 // drain gives clients time to leave and then ends the daemon.
-func (r *runner) drain(alive watchdog) error {
+func (r *runner) drain(life context.Context, alive watchdog) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	r.log.Info("draining", "limit", r.patience)
@@ -195,7 +219,7 @@ func (r *runner) drain(alive watchdog) error {
 		case err := <-r.failed:
 			return err
 		case <-alive.tick():
-			r.alive()
+			r.alive(life)
 		}
 	}
 }

@@ -132,6 +132,8 @@ func (f *fake) AwaitIdle(ctx context.Context, _ time.Duration) error {
 	return ctx.Err()
 }
 
+func (f *fake) Alive(context.Context) error { return nil }
+
 func (f *fake) Status() any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
