@@ -2,6 +2,7 @@ package linktest
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,12 @@ import (
 func NewFrame(mac [6]byte, dst ib.GID, vlan *uint16) []byte {
 	f := wire.Frame{EtherDst: mac, EtherSrc: [6]byte{2},
 		Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 1, DstPort: link.Port, HopLimit: 1}}
+	if dst.Addr().IsMulticast() { // no host has such an address
+		f.Outer.Src = ib.GIDFromAddr(netip.MustParseAddr("fd00::1"))
+		if dst.Is4() {
+			f.Outer.Src = ib.GIDFromAddr(netip.MustParseAddr("10.0.0.1"))
+		}
+	}
 	f.Outer.Src[15] = 77
 	if vlan != nil {
 		f.HasVLAN, f.VLAN = true, *vlan

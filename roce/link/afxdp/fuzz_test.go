@@ -99,7 +99,8 @@ func hand(kernel *producer[unix.XDPDesc], mem *umem, input []byte) (frames [][]b
 func decoded(frames [][]byte) (all []link.Run) {
 	for _, frame := range frames {
 		headers := wire.Frame{PartialUDPSum: true}
-		if headers.Decode(frame[:min(len(frame), max(wire.EtherLen+fuzzMTU, fuzzChunk))]) != nil {
+		if headers.Decode(frame[:min(len(frame), max(wire.EtherLen+fuzzMTU, fuzzChunk))]) != nil ||
+			packet.NoSource(&headers.Outer.Src) {
 			continue
 		}
 		if r := packet.Received(&headers); runs.Trim(&r) == 0 {

@@ -110,7 +110,7 @@ func (c *conn) frame(q *queue, at, ready, slot int) (frame []byte, chunks int) {
 
 // decode decodes the headers of a frame. If the frame is for this link, it makes a run of it.
 func (c *conn) decode(frame []byte, r *link.Run) bool {
-	if c.rx.headers.Decode(frame) != nil {
+	if c.rx.headers.Decode(frame) != nil || packet.NoSource(&c.rx.headers.Outer.Src) {
 		c.stats.RxDropped++
 		return false
 	}

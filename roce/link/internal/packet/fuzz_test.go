@@ -2,6 +2,7 @@ package packet
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -16,7 +17,15 @@ import (
 
 // frameTo returns a frame with n bytes from the BTH on.
 func frameTo(dst ib.GID, n int) []byte {
-	f := wire.Frame{Outer: wire.Outer{Src: dst, Dst: dst, SrcPort: 0xC123, DstPort: link.Port, HopLimit: 64}}
+	src := v6(2)
+	if dst.Is4() {
+		src = v4(2)
+	}
+	return frameBetween(src, dst, n)
+}
+
+func frameBetween(src, dst ib.GID, n int) []byte {
+	f := wire.Frame{Outer: wire.Outer{Src: src, Dst: dst, SrcPort: 0xC123, DstPort: link.Port, HopLimit: 64}}
 	return append(f.AppendHeaders(nil, n), make([]byte, n)...)
 }
 
@@ -50,6 +59,27 @@ func receiver(t testing.TB, groups ...ib.GID) (c *Conn, peer int) {
 	}
 	c.rx.init()
 	return c, ends[1]
+}
+
+// TestNoSource: frames from addresses that no host has are dropped: an answer would go to a group, or to all.
+func TestNoSource(t *testing.T) {
+	c, peer := receiver(t)
+	ip := func(text string) ib.GID { return ib.GIDFromAddr(netip.MustParseAddr(text)) }
+	for src, want := range map[string]int{"10.0.0.2": 1, "223.255.255.255": 1, "fd00::2": 1, "fe80::2": 1,
+		"0.0.0.0": 0, "0.1.2.3": 0, "224.0.0.1": 0, "239.255.255.255": 0, "255.255.255.255": 0, "::": 0, "ff02::1": 0} {
+		dst := v6(1)
+		if from := ip(src); from.Is4() {
+			dst = v4(1)
+		}
+		if _, err := unix.Write(peer, append(make([]byte, vnetLen), frameBetween(ip(src), dst, 64)...)); err != nil {
+			t.Fatal(err)
+		}
+		before := c.stats.RxDropped
+		n, err := c.Recv(0, make([]link.Run, 4))
+		if err != nil || n != want || int(c.stats.RxDropped-before) != 1-want {
+			t.Errorf("from %s: got %d runs, %d dropped, %v; want %d", src, n, c.stats.RxDropped-before, err, want)
+		}
+	}
 }
 
 // TestUnknownSegmentation: what another kind of segmentation offload has merged is dropped, not received.
