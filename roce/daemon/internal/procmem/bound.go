@@ -48,10 +48,11 @@ func Bind(pid, pidfd, fd int) (*Process, error) {
 	return p, nil
 }
 
-// checkMemory compares a file with /proc/PID/mem by inode. The file's path would prove nothing,
-// as users can mount files over others. A process in a PID namespace below, as in a container, has
-// an instance of procfs with inodes of its own: then it is enough that the file is some memory.
-func checkMemory(pid, fd int) error {
+// checkMemory checks that a file is /proc/PID/mem. The file's path would prove nothing, as users can mount files over
+// others.
+func checkMemory(pid, fd int) error { return checkFile(pid, fd, sameInode) }
+
+func checkFile(pid, fd int, same func(given, want *unix.Statx_t) bool) error {
 	var given, want unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &given); err != nil {
 		return os.NewSyscallError("statx", err)
@@ -59,11 +60,19 @@ func checkMemory(pid, fd int) error {
 	if err := unix.Statx(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/mem", pid), 0, unix.STATX_INO, &want); err != nil {
 		return fmt.Errorf("process %d is not visible in /proc: %w", pid, os.NewSyscallError("statx", err))
 	}
-	same := given.Dev_major == want.Dev_major && given.Dev_minor == want.Dev_minor
-	if same && given.Ino != want.Ino || !same && !isMemory(fd) {
+	if !same(&given, &want) || !isMemory(fd) {
 		return fmt.Errorf("a file that is not /proc/self/mem of process %d: %w", pid, ErrNotMemory)
 	}
 	return nil
+}
+
+// sameInode reports whether a file may be the one that is wanted. Inodes of procfs are numbered by a counter of 32 bits,
+// which wraps on a machine that runs for long, so another file of procfs may have the same number. A process in a PID
+// namespace below, as in a container, has an instance of procfs with numbers of its own. In both cases it is enough
+// that the file is some memory (isMemory).
+func sameInode(given, want *unix.Statx_t) bool {
+	same := given.Dev_major == want.Dev_major && given.Dev_minor == want.Dev_minor
+	return !same || given.Ino == want.Ino
 }
 
 // isMemory reports whether a file is /proc/PID/mem of any process, open for reading and writing. Whoever has opened it

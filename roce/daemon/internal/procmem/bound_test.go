@@ -115,6 +115,19 @@ func TestNotMemory(t *testing.T) {
 	}
 }
 
+// TestInodesWrapped checks that a file of procfs is not taken for a process's memory because its inode has the number
+// of that: the numbers wrap. A user could have the daemon write to a file that checks the rights of the writer.
+func TestInodesWrapped(t *testing.T) {
+	c := start(t)
+	for _, name := range []string{"comm", "oom_score_adj", "mem"} {
+		f := c.file(name)
+		err := checkFile(c.p.pid, int(f.Fd()), func(_, _ *unix.Statx_t) bool { return true })
+		if got, want := err == nil, name == "mem"; got != want {
+			t.Errorf("%s with the inode number of mem: got %v, want taken %v", name, err, want)
+		}
+	}
+}
+
 // otherProc opens a file of the process in another instance of procfs, as a process in a container has it.
 func (c *child) otherProc(name string, flags int) *os.File {
 	c.t.Helper()
