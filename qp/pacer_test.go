@@ -68,8 +68,9 @@ func TestPacedTrains(t *testing.T) {
 		var out [packets]TxPacket
 		budget := ib.Instant(c.train * each)
 		for now, sent := ib.Instant(0), 0; ; now += budget {
-			if n := h.q.NextPackets(now, out[:]); n != 1 || out[0].Train != c.train-1 || out[0].Opcode != wire.RCWriteOnly {
-				t.Fatalf("%s, at %d ns: got %d trains, the first a %v with %d packets behind it, want 1 of %d WRITE ONLYs",
+			if n := h.q.NextPackets(now, out[:]); n != 1 || out[0].Train != c.train-1 ||
+				out[0].Opcode != wire.RCWriteOnly {
+				t.Fatalf("%s, at %d ns: got %d trains, the first a %v with %d packets behind it, want 1 of %d WRITEs",
 					c.name, now, n, out[0].Opcode, out[0].Train, c.train)
 			}
 			if sent += c.train; sent == packets {

@@ -15,9 +15,9 @@ var Tmp = "/tmp"
 // $TMPDIR, which differs from session to session: there must be one daemon.
 func Private(uid int) string { return filepath.Join(Tmp, fmt.Sprintf("goroce-%d", uid)) }
 
-// Runtime returns the runtime directory of a user, as XDG_RUNTIME_DIR names it but without symbolic links; "" if it names
-// none. The error says why the directory that it names is not used: programs that are started by `su` without `-` have
-// that of another user, and would send descriptors of their memory to a daemon of that user.
+// Runtime returns the runtime directory of a user, as XDG_RUNTIME_DIR names it but without symbolic links; "" if it
+// names none. The error says why the directory that it names is not used: programs that are started by `su` without
+// `-` have that of another user, and would send descriptors of their memory to a daemon of that user.
 func Runtime(uid int, getenv func(string) string) (string, error) {
 	named := getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(named) {

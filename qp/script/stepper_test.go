@@ -86,7 +86,8 @@ func TestStepDecides(t *testing.T) {
  right wc recv 1 SUCCESS len=1024 data=1[0:1024]
  < ACK psn=103 msn=1
  left wc send 1 SUCCESS`, []int{2},
-			[]string{"SEND First psn=100 1[0:256]", "SEND Middle psn=101 1[256:512]", "SEND Middle psn=102 1[512:768] lost",
+			[]string{"SEND First psn=100 1[0:256]", "SEND Middle psn=101 1[256:512]",
+				"SEND Middle psn=102 1[512:768] lost",
 				"SEND Last psn=103 AckReq 1[768:1024]", "NAK PSN sequence error psn=102 msn=0",
 				"SEND Middle psn=102 1[512:768]", "SEND Last psn=103 AckReq 1[768:1024]", "ACK psn=103 msn=1"},
 			"the PSN is not 102 but 103; what came: < ACK psn=103"},

@@ -80,7 +80,8 @@ type unit struct {
 	groups  groups
 }
 
-// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names those that have not.
+// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names those that have
+// not.
 func (s *Server) Alive(ctx context.Context) error {
 	var errs []error
 	for _, u := range s.units {

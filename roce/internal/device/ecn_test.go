@@ -30,14 +30,16 @@ func TestCEReachesQP(t *testing.T) {
 			w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.AH.TrafficClass = c.class })
 			for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRSend, ib.WRRead} {
 				w.recv(w.b, ib.RecvWR{SGL: w.b.sge(0, 1<<16)})
-				w.send(w.a, ib.SendWR{Opcode: op, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+				w.send(w.a, ib.SendWR{Opcode: op, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(),
+					RKey: w.b.mr.RKey()})
 				if wc := w.poll(w.a); wc.Err() != nil {
 					t.Fatal(wc.Err())
 				}
 			}
 			for _, h := range []*host{w.a, w.b} {
 				st := h.dev.Stats()
-				if got, want := counter(&st, "np_ecn_marked_roce_packets"), c.want(st.RcvdPkts); got != want || st.RcvdPkts == 0 {
+				if got, want := counter(&st, "np_ecn_marked_roce_packets"), c.want(st.RcvdPkts); got != want ||
+					st.RcvdPkts == 0 {
 					t.Errorf("%v: got %d packets marked, want %d of %d", h.gid(), got, want, st.RcvdPkts)
 				}
 			}

@@ -277,7 +277,8 @@ func TestStalled(t *testing.T) {
 
 // TestWatchdogStalled: the service manager hears nothing while a shard hangs, and the daemon does not wait for it.
 func TestWatchdogStalled(t *testing.T) {
-	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"), Net: "unixgram"})
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "n"),
+		Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}

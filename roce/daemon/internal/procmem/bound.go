@@ -66,10 +66,10 @@ func checkFile(pid, fd int, same func(given, want *unix.Statx_t) bool) error {
 	return nil
 }
 
-// sameInode reports whether a file may be the one that is wanted. Inodes of procfs are numbered by a counter of 32 bits,
-// which wraps on a machine that runs for long, so another file of procfs may have the same number. A process in a PID
-// namespace below, as in a container, has an instance of procfs with numbers of its own. In both cases it is enough
-// that the file is some memory (isMemory).
+// sameInode reports whether a file may be the one that is wanted. Inodes of procfs are numbered by a counter of 32
+// bits, which wraps on a machine that runs for long, so another file of procfs may have the same number. A process in
+// a PID namespace below, as in a container, has an instance of procfs with numbers of its own. In both cases it is
+// enough that the file is some memory (isMemory).
 func sameInode(given, want *unix.Statx_t) bool {
 	same := given.Dev_major == want.Dev_major && given.Dev_minor == want.Dev_minor
 	return !same || given.Ino == want.Ino

@@ -141,8 +141,8 @@ func (c *Conn) decode(i int, r *link.Run) bool {
 	return true
 }
 
-// NoSource reports whether no host may send from an address: "this network", a multicast group, or the broadcast address
-// (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.7). The kernel drops such datagrams before a UDP socket gets them.
+// NoSource reports whether no host may send from an address: "this network", a multicast group, or the broadcast
+// address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.7). The kernel drops such datagrams before a UDP socket gets them.
 func NoSource(g *ib.GID) bool {
 	return group.Is(g) || *g == ib.GID{} || g.Is4() && (g[12] == 0 || [4]byte(g[12:]) == [4]byte{255, 255, 255, 255})
 }
