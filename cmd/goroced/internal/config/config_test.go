@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		{0, "/run/goroce/goroced.sock", "/run/goroce/goroced-admin.sock", 0o660},
 		{uid, run + "/goroce/goroced.sock", run + "/goroce/goroced-admin.sock", 0o600},
 		{uid + 1, private + "/goroced.sock", private + "/goroced-admin.sock", 0o600},
-			// the directory is not this user's
+		// the directory is not this user's
 	} {
 		got, err := Load(Sources{File: write(t, ""), Environ: []string{"XDG_RUNTIME_DIR=" + run}, UID: c.uid})
 		if err != nil {
