@@ -9,12 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // serveAdmin opens a live device "a" and returns its admin socket.
@@ -82,14 +82,10 @@ func TestFault(t *testing.T) {
 // waitFile waits until a capture has begun.
 func waitFile(t *testing.T, file string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if st, err := os.Stat(file); err == nil && st.Size() > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("the capture does not begin")
-		}
-	}
+	require.Until(t, "the capture begins", func() bool {
+		st, err := os.Stat(file)
+		return err == nil && st.Size() > 0
+	})
 }
 
 // An interrupted capture is a success and a whole file.

@@ -357,17 +357,17 @@ func waitListening(t *testing.T, port string) {
 	var number int
 	fmt.Sscan(port, &number)
 	want := fmt.Sprintf(":%04X 0", number)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	require.Until(t, "the server listens on port "+port, func() bool {
 		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			text, _ := os.ReadFile(table)
 			for line := range strings.Lines(string(text)) {
 				if f := strings.Fields(line); len(f) > 3 && strings.Contains(f[1]+" "+f[2], want) && f[3] == "0A" {
-					return
+					return true
 				}
 			}
 		}
-	}
-	t.Fatal("the server does not listen")
+		return false
+	})
 }
 
 func TestPingpong(t *testing.T) {

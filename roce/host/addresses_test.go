@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -50,7 +51,7 @@ func awaitAddr(t *testing.T, dev ib.Device, a netip.Addr, want bool) {
 // the address.
 func awaitFree(t *testing.T, ns *linktest.Namespace, a netip.Addr) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	require.Until(t, fmt.Sprintf("the port of %v is free", a), func() bool {
 		err := ns.Do(func() error {
 			dev, err := Open(Options{Link: "udp", Addrs: []netip.Addr{a}})
 			if err != nil {
@@ -58,13 +59,11 @@ func awaitFree(t *testing.T, ns *linktest.Namespace, a netip.Addr) {
 			}
 			return dev.Close()
 		})
-		switch {
-		case err == nil:
-			return
-		case !errors.Is(err, port.ErrTaken) || time.Now().After(end):
+		if err != nil && !errors.Is(err, port.ErrTaken) {
 			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
 }
 
 // patient is the code of a local ACK timeout of 0.54 s. The eight tries of a request then last longer
@@ -231,18 +230,13 @@ func TestTakenAddress(t *testing.T) {
 // awaitMTU waits until the port has an active MTU: there is no event for it.
 func awaitMTU(t *testing.T, dev ib.Device, want ib.MTU) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	require.Until(t, fmt.Sprintf("the active MTU is %d", want), func() bool {
 		p, err := dev.QueryPort(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.ActiveMTU == want {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the active MTU is %d, want %d", p.ActiveMTU, want)
-		}
-	}
+		return p.ActiveMTU == want
+	})
 }
 
 // TestMTUChanges: the active MTU follows the interface's, up to the first.

@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/neigh"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 const patience = 10 * time.Second
@@ -145,25 +146,16 @@ func TestTableFollowsChange(t *testing.T) {
 	moved := [6]byte{2, 0, 0, 0, 0, 9}
 	a.Command(t, "ip", "neigh", "replace", b.Addr4.String(), "lladdr", "02:00:00:00:00:09", "dev", a.IfName)
 	gid := ib.GIDFromAddr(b.Addr4)
-	wait(t, "the new MAC address", func() bool {
+	require.Until(t, "the new MAC address", func() bool {
 		mac, ok := table.Lookup(&gid)
 		return ok && mac == moved
 	})
 	// Forgotten by the kernel, while in use: it is asked again.
 	a.Command(t, "ip", "neigh", "del", b.Addr4.String(), "dev", a.IfName)
-	wait(t, "the true MAC address", func() bool {
+	require.Until(t, "the true MAC address", func() bool {
 		mac, ok := table.Lookup(&gid)
 		return ok && mac == b.MAC
 	})
-}
-
-func wait(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
 }
 
 // Without CAP_NET_ADMIN the kernel is made to resolve by a packet; without

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goroce/goroce/roce/neigh"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // watch watches for the time of the test.
@@ -217,7 +218,7 @@ func TestWatchLinkStop(t *testing.T) {
 			t.Errorf("%d states told, want 1", calls)
 		}
 	}
-	wait(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	require.Until(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
 	if _, err := neigh.WatchLink("nosuch0", nil, func(neigh.LinkState) error { return nil }); err == nil {
 		t.Error("an interface that is not there can be watched")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -46,7 +47,7 @@ func TestClosedWhileAskingAgain(t *testing.T) {
 		if !errors.Is(err, ib.ErrClosed) {
 			t.Errorf("Dial returned %v, want ErrClosed", err)
 		}
-		until(t, "nothing is left", a.cm.Idle)
+		require.Until(t, "nothing is left", a.cm.Idle)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -64,7 +65,7 @@ func TestCloseCM(t *testing.T) {
 	wait("Request", func() error { _, err := idle.Request(ctx); return err })
 	wait("Dial", func() error { _, err := b.Dial(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
 	wait("Resolve", func() error { _, err := b.Resolve(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
-	until(t, "both have asked", func() bool {
+	require.Until(t, "both have asked", func() bool {
 		s := b.Stats()
 		return s.Sent.Of(wire.AttrREQ) > 0 && s.Sent.Of(wire.AttrSIDRREQ) > 0
 	})
@@ -96,7 +97,7 @@ func TestCloseCM(t *testing.T) {
 		}
 		must(t, d.Close())
 	}
-	until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	require.Until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // connections dials n times to a listener for all addresses of 192.0.2.2.
@@ -177,7 +178,7 @@ func TestGarbage(t *testing.T) {
 				d.send(t, ib.AHAttr{DGID: ib.GIDFromAddr(b.addr), SGIDIndex: gids[0].Index}, ib.QPNGSI, 0x80010000,
 					string(junk))
 			}
-			until(t, "all is counted", func() bool {
+			require.Until(t, "all is counted", func() bool {
 				s := b.cm.Stats()
 				return s.BadLength == 5*(round+1) && s.BadHeader == round+1
 			})

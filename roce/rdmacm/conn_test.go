@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -47,7 +48,7 @@ func TestDisconnect(t *testing.T) {
 				t.Errorf("the QP after Close: %v", err)
 			}
 		}
-		until(t, "timewait is over", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		require.Until(t, "timewait is over", func() bool { return a.cm.Idle() && b.cm.Idle() })
 	})
 }
 
@@ -154,7 +155,7 @@ func TestCloseRaces(t *testing.T) {
 		}
 		done.Wait()
 		must(t, l.Close())
-		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 	})
 }
 
@@ -196,7 +197,7 @@ func TestQPFails(t *testing.T) {
 			t.Errorf("Accept returned %v", err)
 		}
 		must(t, l.Close())
-		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 	})
 }
 
@@ -236,7 +237,7 @@ func TestAcceptGoesOn(t *testing.T) {
 		for _, o := range []interface{ Close() error }{c, s, l} {
 			must(t, o.Close())
 		}
-		until(t, "nothing is left", func() bool {
+		require.Until(t, "nothing is left", func() bool {
 			return a.cm.Idle() && b.cm.Idle() && cmp.Equal(before,
 				counted.left())
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // padded is private data as the peer sees it: the whole field.
@@ -248,7 +249,7 @@ func TestNobodyThere(t *testing.T) {
 				t.Errorf("%q does not say %q", err, s)
 			}
 		}
-		until(t, "nothing is left", a.cm.Idle)
+		require.Until(t, "nothing is left", a.cm.Idle)
 	})
 }
 
@@ -267,7 +268,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("Dial returned %v", err)
 		}
 		must(t, l.Close())
-		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 		if _, err := r.Accept(patience(t), rdmacm.Config{}); err == nil {
 			t.Error("accepted what the peer took back")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -40,7 +41,7 @@ func TestHogConfirmsNothing(t *testing.T) {
 				}
 			})
 		}
-		until(t, "the hog has all the room", func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
+		require.Until(t, "the hog has all the room", func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
 		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +78,7 @@ func TestHogFillsBacklog(t *testing.T) {
 		full := func(n uint64) func() bool {
 			return func() bool { return requests(b) == n }
 		}
-		until(t, "the backlog is full", full(room))
+		require.Until(t, "the backlog is full", full(room))
 		dial(a)
 		if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectNoResources}) {
 			t.Errorf("the hog's oldest: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -101,16 +102,6 @@ func patience(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// until waits for a condition by polling.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 // requests returns how many connections were asked for. On a slow machine a REQ comes more than once.
@@ -286,7 +277,7 @@ func (d *datagrams) send(t testing.TB, to ib.AHAttr, qpn ib.QPN, qkey uint32, te
 	ah, err := d.pd.CreateAH(to)
 	must(t, err)
 	t.Cleanup(func() { ah.Close() })
-	until(t, "there is room in the send queue", func() bool {
+	require.Until(t, "there is room in the send queue", func() bool {
 		_, err = d.qp.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: []byte(text), AH: ah.Num(),
 			RemoteQPN: qpn, RemoteQKey: qkey}})
 		return !errors.Is(err, ib.ErrQueueFull)

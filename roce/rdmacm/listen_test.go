@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -144,7 +145,7 @@ func TestBacklog(t *testing.T) {
 				dialled <- err
 			}()
 		}
-		until(t, "two requests wait", func() bool { return requests(b) == 2 })
+		require.Until(t, "two requests wait", func() bool { return requests(b) == 2 })
 		if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != ib.RejectNoResources ||
 			!strings.Contains(e.Error(), "backlog") {
 			t.Errorf("the third: %v", e)

@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // serve accepts until the listener is closed, and closes each connection when the peer has ended it. The returned
@@ -66,7 +67,7 @@ func TestInARow(t *testing.T) {
 			visit(t, a, l.Addr().String(), short)
 		}
 		wait()
-		until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 		if s := b.cm.Stats(); s.Stale != 0 {
 			t.Errorf("%d requests came from the QP of an older connection", s.Stale)
 		}
@@ -109,7 +110,7 @@ func together(t *testing.T, a, b *node, n int) {
 	if len(qpns) != n {
 		t.Errorf("%d connections have %d QPs at the other end", n, len(qpns))
 	}
-	until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
+	require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 }
 
 // TestAtOnce opens two hundred connections at once.

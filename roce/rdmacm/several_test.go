@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -223,7 +224,7 @@ func TestSeveralAtOnce(t *testing.T) {
 			wait()
 		}
 		for i, h := range nodes {
-			until(t, fmt.Sprintf("nothing is left on CM %d", i), h.cm.Idle)
+			require.Until(t, fmt.Sprintf("nothing is left on CM %d", i), h.cm.Idle)
 			if s := h.cm.Stats(); s.Sent.Of(wire.AttrREQ) < n/4 || s.Sent.Of(wire.AttrREP) < n/4 || s.NoListener != 0 ||
 				s.Stale != 0 {
 				t.Errorf("CM %d: %+v", i, s)

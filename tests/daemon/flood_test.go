@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // Layout of the memory of a flood and its target. They send WRITEs to the first half of the
@@ -170,7 +171,7 @@ func (g *target) run(rng *rand.Rand, peer card) error {
 func (g *target) hears(more uint64) {
 	g.Helper()
 	from := g.received.Load()
-	eventually(g, "messages of the child", func() bool { return g.received.Load() >= from+more })
+	require.Until(g, "messages of the child", func() bool { return g.received.Load() >= from+more })
 }
 
 // ends waits until all requesters have run out of retries, checks that there was no other error,

@@ -108,7 +108,7 @@ func TestNoDescriptors(t *testing.T) {
 		c.Close()
 	}
 	// First attempts may still be refused: closed connections are before them in the queue.
-	eventually(t, "there is room for a client", func() bool {
+	require.Until(t, "there is room for a client", func() bool {
 		d, err := client.Dial(t.Context(), client.Options{Socket: a.socket})
 		if err != nil {
 			if !errors.Is(err, ib.ErrLimit) {

@@ -52,7 +52,7 @@ func lingering(t testing.TB) int {
 func (d *daemon) standStill() {
 	d.Helper()
 	_ = d.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(d, "the daemon stands still", func() bool {
+	require.Until(d, "the daemon stands still", func() bool {
 		list, _ := filepath.Glob(perProc(d.cmd.Process.Pid, "task/*/status"))
 		return len(list) > 0 && !slices.ContainsFunc(list, func(path string) bool {
 			status, err := os.ReadFile(path)
@@ -162,6 +162,6 @@ func TestLingering(t *testing.T) {
 	unix.Close(fd)
 	_ = a.cmd.Process.Signal(syscall.SIGCONT)
 	q.close()
-	eventually(t, "the client's objects are gone", func() bool { return a.objectsOf(os.Getpid()) < objects })
+	require.Until(t, "the client's objects are gone", func() bool { return a.objectsOf(os.Getpid()) < objects })
 	others.goesOn(10)
 }

@@ -71,18 +71,6 @@ func newSeed(t testing.TB) uint64 {
 	return seed
 }
 
-// eventually waits until a condition holds, and returns how long that took.
-func eventually(t testing.TB, what string, holds func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for look := time.NewTicker(5 * time.Millisecond); !holds(); <-look.C {
-		if time.Since(start) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-	return time.Since(start)
-}
-
 // daemon is a running goroced.
 type daemon struct {
 	testing.TB
@@ -249,7 +237,7 @@ func (d *daemon) objectsOf(pid int) (n int) {
 // forgets waits until the daemon has no objects of a process, and returns how long that took.
 func (d *daemon) forgets(pid int) time.Duration {
 	d.Helper()
-	return eventually(d, fmt.Sprintf("no object of process %d", pid), func() bool { return d.objectsOf(pid) == 0 })
+	return require.Until(d, fmt.Sprintf("no object of process %d", pid), func() bool { return d.objectsOf(pid) == 0 })
 }
 
 // usage has the amounts of resources that a daemon holds.
@@ -308,7 +296,7 @@ var raceDetector = sync.OnceValue(func() bool {
 // connections to the admin socket open and close, too.
 func (d *daemon) settled() (u usage) {
 	d.Helper()
-	eventually(d, "the daemon is at rest", func() bool {
+	require.Until(d, "the daemon is at rest", func() bool {
 		last := u
 		u = d.usage()
 		return u.fds == last.fds && u.memfds == last.memfds && u.goroutines == last.goroutines
@@ -325,7 +313,7 @@ func (d *daemon) returnsTo(before usage) {
 			d.Logf("before: %+v, now: %+v\n%.6000s", before, now, d.get("/debug/pprof/goroutine?debug=1"))
 		}
 	}()
-	eventually(d, "the daemon holds what it held before", func() bool {
+	require.Until(d, "the daemon holds what it held before", func() bool {
 		now = d.usage()
 		return now.fds <= before.fds && now.memfds <= before.memfds && now.goroutines <= before.goroutines &&
 			now.heapKiB <= before.heapKiB+moreHeap && (raceDetector() || now.rssKiB <= before.rssKiB+moreRSS)

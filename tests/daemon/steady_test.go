@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // steady is two clients that exchange checked data all the time.
@@ -87,7 +88,7 @@ func (s *steady) pass(from, to *tenant, number uint64) error {
 func (s *steady) goesOn(more uint64) {
 	s.Helper()
 	from := s.rounds.Load()
-	eventually(s, "others exchange data", func() bool {
+	require.Until(s, "others exchange data", func() bool {
 		select {
 		case err := <-s.done:
 			s.done <- nil

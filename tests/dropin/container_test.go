@@ -53,7 +53,7 @@ func TestDaemonInContainer(t *testing.T) {
 	h.socket = filepath.Join(h.dir, "s")
 	daemon := h.start(t, append(inContainer, goroced, "serve", "--socket", h.socket, "--admin",
 		filepath.Join(h.dir, "a"), "--addr", h.addr.String(), "--set", "drain=0s")...)
-	await(t, "the daemon listens", func() bool {
+	require.Until(t, "the daemon listens", func() bool {
 		daemon.mustRun(t)
 		return strings.Contains(daemon.out.String(), "msg=ready")
 	})

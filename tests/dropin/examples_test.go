@@ -64,7 +64,7 @@ func TestExampleC(t *testing.T) {
 	}
 	a, b := newHost(t, nil), newHost(t, nil)
 	server := a.run(t, program, "server")
-	await(t, "the server listens", func() bool {
+	require.Until(t, "the server listens", func() bool {
 		server.mustRun(t)
 		return strings.Contains(server.out.String(), "listening")
 	})

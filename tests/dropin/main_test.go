@@ -197,7 +197,7 @@ func (h *host) startDaemon(t testing.TB, flags ...string) {
 	p := h.start(t, append([]string{goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"),
 		"--set", "drain=0s"}, flags...)...)
 	h.daemon = p
-	await(t, "the daemon listens", func() bool {
+	require.Until(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")
 	})
@@ -365,24 +365,12 @@ func (p *process) mustRun(t testing.TB) {
 	}
 }
 
-// await waits until a condition holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for end := time.Now().Add(patience); !holds(); <-look.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // listens waits until a program of the host has a socket at a port: one of TCP that accepts connections, or one of UDP.
 func (p *process) listens(t testing.TB, port int) {
 	t.Helper()
 	const listen, closed = "0A", "07" // TCP_LISTEN; TCP_CLOSE, which a socket of UDP is in that has no peer
 	local := fmt.Sprintf(":%04X ", port)
-	await(t, fmt.Sprintf("%q listens on port %d", p.cmd.Args, port), func() bool {
+	require.Until(t, fmt.Sprintf("%q listens on port %d", p.cmd.Args, port), func() bool {
 		p.mustRun(t)
 		for file, state := range map[string]string{"tcp": listen, "tcp6": listen, "udp": closed, "udp6": closed} {
 			table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, file))

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 var cmSeed = flag.Uint64("rdmacm.seed", 0, "the only seed of TestCMHostile/fuzz")
@@ -36,7 +38,7 @@ func TestCMHostile(t *testing.T) {
 	t.Run("fuzz", func(t *testing.T) { h.fuzzCM(t, program) })
 	server.mustRun(t)
 	client.mustRun(t)
-	await(t, "the daemon has closed what the programs had", func() bool {
+	require.Until(t, "the daemon has closed what the programs had", func() bool {
 		return h.daemon.descriptors(t) <= descriptors
 	})
 	if now := h.daemon.resident(t); now > memory+128<<10 {
@@ -50,7 +52,7 @@ func (h *host) pings(t *testing.T) (server, client *process) {
 	server = h.run(t, "stdbuf", "-oL", "rping", "-s", "-P", "-a", h.addr.String(), "-v")
 	h.awaitListener(t, server)
 	client = h.run(t, "rping", "-c", "-a", h.addr.String())
-	await(t, "pings arrive", func() bool {
+	require.Until(t, "pings arrive", func() bool {
 		server.mustRun(t)
 		return strings.Contains(server.out.String(), "rdma-ping-")
 	})

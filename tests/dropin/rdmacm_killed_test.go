@@ -91,7 +91,7 @@ func (k *kill) run(t *testing.T, h *host, program string) {
 		other.mustRun(t)
 		_, _ = other.signal(t, syscall.SIGKILL)
 	}
-	await(t, "the daemon has nothing of the programs", func() bool {
+	require.Until(t, "the daemon has nothing of the programs", func() bool {
 		return h.daemon.descriptors(t) <= before && h.idle(t)
 	})
 }
@@ -99,7 +99,7 @@ func (k *kill) run(t *testing.T, h *host, program string) {
 // reports waits until a running program has written something.
 func (p *process) reports(t testing.TB, what string) {
 	t.Helper()
-	await(t, what, func() bool {
+	require.Until(t, what, func() bool {
 		if strings.Contains(p.out.String(), what) {
 			return true
 		}

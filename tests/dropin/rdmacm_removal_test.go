@@ -70,7 +70,7 @@ func TestDeviceRemovalRsockets(t *testing.T) {
 // sleeps waits until all threads of a program wait for something.
 func (p *process) sleeps(t testing.TB) {
 	t.Helper()
-	await(t, fmt.Sprintf("all threads of %q sleep", p.cmd.Args), func() bool {
+	require.Until(t, fmt.Sprintf("all threads of %q sleep", p.cmd.Args), func() bool {
 		p.mustRun(t)
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 		for _, stat := range threads {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestConnectionsScale: many connections, one after the other and all at once, also when packets of the connection
@@ -53,7 +55,7 @@ func TestConnectionsScale(t *testing.T) {
 			_, _ = server.signal(t, syscall.SIGTERM)
 		})
 	}
-	await(t, "the daemon has nothing of the programs", func() bool {
+	require.Until(t, "the daemon has nothing of the programs", func() bool {
 		return h.idle(t) && h.daemon.descriptors(t) <= before
 	})
 }

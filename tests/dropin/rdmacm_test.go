@@ -156,7 +156,7 @@ func (h *host) view(t testing.TB, path string, list any) {
 // awaitListener waits until a program listens.
 func (h *host) awaitListener(t testing.TB, p *process) {
 	t.Helper()
-	await(t, "the server listens", func() bool {
+	require.Until(t, "the server listens", func() bool {
 		p.mustRun(t)
 		return slices.ContainsFunc(h.cmIDs(t), func(id daemon.CMInfo) bool {
 			return id.State == "LISTEN" && int(id.PID) == p.cmd.Process.Pid
@@ -222,7 +222,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
 	}
 	if c.fails { // an end of qperf that has the other one's error as urgent data of TCP may lose the text
-		await(t, "one end says why it fails:\n"+out, func() bool { return says.MatchString(out + s.out.String()) })
+		require.Until(t, "one end says why it fails:\n"+out, func() bool { return says.MatchString(out + s.out.String()) })
 	}
 	if c.stays {
 		s.mustRun(t)
@@ -231,7 +231,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		t.Errorf("server: %v\n%s", err, out)
 	}
 	for _, h := range []*host{server, client} {
-		await(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
+		require.Until(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
 	}
 }
 
@@ -314,7 +314,7 @@ func manyClients(t *testing.T, h *host, n int) {
 	}
 	server.mustRun(t)
 	_, _ = server.signal(t, syscall.SIGTERM)
-	await(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
+	require.Until(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
 }
 
 // TestConnectionsTwoHosts: each program over a daemon of its own, in a network of its own.

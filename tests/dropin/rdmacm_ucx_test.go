@@ -27,7 +27,7 @@ func ucxConnect(t *testing.T, server, client *host) {
 	}
 	s.ok(t)
 	for _, h := range []*host{server, client} {
-		await(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
+		require.Until(t, "the daemon has nothing of the programs", func() bool { return h.idle(t) })
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // newUser returns this machine as an ordinary user finds it who has a runtime directory and no daemon.
@@ -28,7 +29,7 @@ func newUser(t testing.TB, env ...string) *user {
 		"GOROCED_IDLE_EXIT=1s"), env...)
 	u.socket = filepath.Join(u.dir, "goroce", "goroced.sock")
 	t.Cleanup(func() {
-		await(t, "the daemon ends", func() bool { _, err := os.Lstat(u.socket); return errors.Is(err, fs.ErrNotExist) })
+		require.Until(t, "the daemon ends", func() bool { _, err := os.Lstat(u.socket); return errors.Is(err, fs.ErrNotExist) })
 	})
 	return u
 }
@@ -96,7 +97,7 @@ func (u *user) status(t testing.TB) (status struct{ PID, Clients int }) {
 // becomes waits until `goroced run` has become a program.
 func (p *process) becomes(t testing.TB, name string) {
 	t.Helper()
-	await(t, name+" runs", func() bool {
+	require.Until(t, name+" runs", func() bool {
 		p.mustRun(t)
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.cmd.Process.Pid))
 		return string(comm) == name+"\n"
@@ -137,7 +138,7 @@ func TestRunSignal(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	p := u.do(t, "run", "--", "sh", "-c", "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-	await(t, "the program is ready", func() bool { p.mustRun(t); return strings.Contains(p.out.String(), "ready") })
+	require.Until(t, "the program is ready", func() bool { p.mustRun(t); return strings.Contains(p.out.String(), "ready") })
 	out, err := p.signal(t, syscall.SIGTERM)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "caught") {

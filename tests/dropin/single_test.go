@@ -64,7 +64,7 @@ func TestAsyncWatch(t *testing.T) {
 	installed(t, "ibv_asyncwatch")
 	h := newHost(t, nil)
 	p := h.run(t, "stdbuf", "-oL", "ibv_asyncwatch", "-d", "goroce_lo")
-	await(t, "the device is watched", func() bool {
+	require.Until(t, "the device is watched", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "async event FD")
 	})
@@ -111,7 +111,7 @@ func TestPortFollows(t *testing.T) {
 	const port = "/sys/class/infiniband/blue/ports/1/"
 	becomes := func(file, want string) {
 		t.Helper()
-		await(t, fmt.Sprintf("%s is %q", file, want), func() bool {
+		require.Until(t, fmt.Sprintf("%s is %q", file, want), func() bool {
 			text, _ := os.ReadFile(h.socket + ".d" + port + file)
 			return string(text) == want
 		})
@@ -122,7 +122,7 @@ func TestPortFollows(t *testing.T) {
 	watch := h.run(t, "stdbuf", "-oL", "ibv_asyncwatch", "-d", "blue")
 	says := func(want string) {
 		t.Helper()
-		await(t, "ibv_asyncwatch says "+want, func() bool {
+		require.Until(t, "ibv_asyncwatch says "+want, func() bool {
 			watch.mustRun(t)
 			return strings.Contains(watch.out.String(), want)
 		})
@@ -136,7 +136,7 @@ func TestPortFollows(t *testing.T) {
 	becomes("state", "4: ACTIVE\n")
 	says("IBV_EVENT_PORT_ACTIVE")
 	ns.Command(t, "ip", "addr", "add", "10.99.7.7/24", "dev", ns.IfName)
-	await(t, "the address has a row", func() bool {
+	require.Until(t, "the address has a row", func() bool {
 		rows, _ := filepath.Glob(h.socket + ".d" + port + "gids/*")
 		return slices.ContainsFunc(rows, func(row string) bool {
 			text, _ := os.ReadFile(row)

@@ -60,7 +60,7 @@ func (h *host) listed(t *testing.T, cmd *exec.Cmd, atLeast int) {
 		t.Fatal(err)
 	}
 	p := h.launch(t, cmd)
-	await(t, "the program has registered all", func() bool {
+	require.Until(t, "the program has registered all", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "ready\n")
 	})

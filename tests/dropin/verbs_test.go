@@ -187,7 +187,7 @@ func (h *host) serve(t testing.TB) *process {
 	t.Helper()
 	p := h.start(t, goroced, "serve", "--socket", h.socket, "--admin", filepath.Join(h.dir, "a"), "--addr",
 		h.addr.String(), "--set", "drain=0s")
-	await(t, "the daemon listens", func() bool {
+	require.Until(t, "the daemon listens", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "msg=ready")
 	})
@@ -204,7 +204,7 @@ func TestVerbsEnd(t *testing.T) {
 			h.socket = filepath.Join(h.dir, "s")
 			daemon := h.serve(t)
 			p := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "end")
-			await(t, "the program waits for the end", func() bool {
+			require.Until(t, "the program waits for the end", func() bool {
 				p.mustRun(t)
 				return strings.Contains(p.out.String(), "ready")
 			})

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // enforced reports whether missing things fail tests instead of skipping them.
@@ -34,6 +35,22 @@ func Rounds(few, full int) int {
 		return full
 	}
 	return few
+}
+
+// Patience is how long Until waits.
+const Patience = time.Minute
+
+// Until waits until holds returns true, and returns how long that took. It looks each millisecond, of virtual time in a
+// simulation. If it takes longer than Patience, the test ends.
+func Until(t testing.TB, what string, holds func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for ; !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > Patience {
+			t.Fatalf("not within %v: %s", Patience, what)
+		}
+	}
+	return time.Since(start)
 }
 
 // Parallel lets n tests run at a time, unless -parallel says otherwise. Packages whose tests mostly wait call it in

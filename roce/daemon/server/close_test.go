@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // modify moves a UD QP to a state.
@@ -77,7 +78,7 @@ func TestCloseCounts(t *testing.T) {
 			}
 		}
 		var wcs [4]ib.WC
-		eventually(t, "the receive is flushed", func() bool { return ready.Poll(wcs[:]) == 1 })
+		require.Until(t, "the receive is flushed", func() bool { return ready.Poll(wcs[:]) == 1 })
 		modify(t, c, qp.Handle, ib.StateReset, 0)
 	}
 	for _, want := range []struct {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // lingering returns a socket whose last close waits for its peer, until release is called.
@@ -35,20 +36,6 @@ func lingering(t *testing.T) (fd int, release func()) {
 	return fd, func() { _ = peer.Close() }
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for look := time.NewTicker(time.Millisecond); !holds(); {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			t.Fatal("never: ", what)
-		}
-	}
-}
-
 // TestUnread drops a client whose unread next message holds a descriptor that takes an hour to
 // close. The server must end, and the user hold nothing.
 func TestUnread(t *testing.T) {
@@ -67,7 +54,7 @@ func TestUnread(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
-	eventually(t, "the client has come and gone", func() bool {
+	require.Until(t, "the client has come and gone", func() bool {
 		return s.totals.clients.Load() == 1 &&
 			s.Clients() == 0
 	})
@@ -78,7 +65,7 @@ func TestUnread(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the server does not end")
 	}
-	eventually(t, "its user holds nothing", func() bool { return len(s.Usage()) == 0 })
+	require.Until(t, "its user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
 // TestNudged checks that nudged makes closing a lingering descriptor return soon.

@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // pairClient is a client with two connected QPs, and memory for both.
@@ -190,7 +191,7 @@ func memoryFault(t *testing.T, shards int, gone func(*session) [][]byte, then fu
 		other.exchange(round)
 	}
 	must(t, other.dev.Close())
-	eventually(t, "the users hold nothing", func() bool { return len(s.Usage()) == 0 })
+	require.Until(t, "the users hold nothing", func() bool { return len(s.Usage()) == 0 })
 	cancel()
 	must(t, <-ended)
 }

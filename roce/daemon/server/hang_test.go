@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // soon fails the test if f does not return.
@@ -68,7 +69,7 @@ func TestHangingMemory(t *testing.T) {
 		}
 	})
 	must(t, c.fault.Resolve(c.pages))
-	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+	require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
 // TestHangingSession checks that the server ends although the goroutine of a session hangs, and
@@ -103,5 +104,5 @@ func TestHangingSession(t *testing.T) {
 	})
 	close(release)
 	<-asked
-	eventually(t, "the session is gone", func() bool { return s.Clients() == 0 })
+	require.Until(t, "the session is gone", func() bool { return s.Clients() == 0 })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // bareSession is a session whose requests the test carries out itself, so that there is no
@@ -267,7 +268,7 @@ func TestChannelEnds(t *testing.T) {
 		}},
 		{"the socket is closed", func(abi.Handle) {
 			must(t, c.theirs.Close())
-			eventually(t, "the session is told", func() bool {
+			require.Until(t, "the session is told", func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				return len(c.session.left) == 1

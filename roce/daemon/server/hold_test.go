@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // askHold asks for a hold.
@@ -46,7 +47,7 @@ func TestHold(t *testing.T) {
 		t.Errorf("while there is a descriptor of the hold there are %d clients, who hold %+v", s.Clients(), s.Usage())
 	}
 	must(t, unix.Close(other))
-	eventually(t, "the hold ends", func() bool { return s.Clients() == 0 && len(s.Usage()) == 0 })
+	require.Until(t, "the hold ends", func() bool { return s.Clients() == 0 && len(s.Usage()) == 0 })
 	if h, _, _, err := c.Receive(); err == nil {
 		t.Errorf("a request behind that for a hold is answered with %+v", h)
 	}
@@ -67,7 +68,7 @@ func TestHoldLasts(t *testing.T) {
 		t.Errorf("of a connection that has a device: %v", err)
 	}
 	must(t, open.Close())
-	eventually(t, "the other client leaves", func() bool { return s.Clients() < 2 })
+	require.Until(t, "the other client leaves", func() bool { return s.Clients() < 2 })
 	if s.Clients() != 1 {
 		t.Error("the hold has ended with its connection")
 	}

@@ -110,7 +110,7 @@ func TestMemoryInUse(t *testing.T) {
 			go func() { ended <- s.Serve(ctx, listener) }()
 			c := newStuckClient(t, listener.Addr().String(), (*stuckClient).sendStuck)
 			end(t, c)
-			eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
+			require.Until(t, "the session ends", func() bool { return s.Clients() == 0 })
 			u := s.Usage()
 			if len(u) != 1 || u[0].Amount["connections"] != 1 || u[0].Amount["pinned"] < stuckBytes ||
 				u[0].Amount["mappings"] < 2 {
@@ -125,7 +125,7 @@ func TestMemoryInUse(t *testing.T) {
 				t.Error("nothing is booked for memory that is in use")
 			}
 			must(t, c.fault.Resolve(c.pages))
-			eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+			require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 			if s.accounts.scarce[scarceMappings].used != 0 {
 				t.Errorf("%d mappings are left", s.accounts.scarce[scarceMappings].used)
 			}

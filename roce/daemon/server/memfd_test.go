@@ -123,7 +123,7 @@ func TestShareAgain(t *testing.T) {
 	other.who.Uid-- // whose account is charged
 	refuses(other, toRead, "access mode")
 	last.leave()
-	eventually(t, "the memory is unmapped", func() bool {
+	require.Until(t, "the memory is unmapped", func() bool {
 		s.memfds.mu.Lock()
 		defer s.memfds.mu.Unlock()
 		return len(s.memfds.all) == 0

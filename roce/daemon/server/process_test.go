@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // parentEnv has the socket of the daemon in a process that is the parent of TestForkedChild.
@@ -87,7 +88,7 @@ func TestForkedChild(t *testing.T) {
 	}
 	must(t, first.Process.Kill())
 	_ = first.Wait() // it was killed
-	eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
+	require.Until(t, "the session ends", func() bool { return s.Clients() == 0 })
 	if err := unix.Kill(child, 0); err != nil {
 		t.Errorf("the child, which holds the socket: %v", err)
 	}

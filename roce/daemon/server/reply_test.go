@@ -14,6 +14,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // byHand runs a server for the duration of the test, and returns a function that connects to it.
@@ -91,7 +92,7 @@ func TestRefusedAtOnce(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "one connection is left", func() bool {
+	require.Until(t, "one connection is left", func() bool {
 		s.accounts.mu.Lock()
 		defer s.accounts.mu.Unlock()
 		return len(s.accounts.users) == 1 && s.Clients() == 1
@@ -110,7 +111,7 @@ func TestUnreadReplies(t *testing.T) {
 	for range asked {
 		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel, Seq: uint32(abi.OpCreateChannel)}, nil))
 	}
-	eventually(t, "the first request is carried out", func() bool { return channels() > 0 })
+	require.Until(t, "the first request is carried out", func() bool { return channels() > 0 })
 	for range 200 {
 		must(t, call(t, other, abi.OpClock, nil))
 	}
@@ -132,9 +133,9 @@ func TestUnreadEnds(t *testing.T) {
 	for range 3 {
 		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel}, nil))
 	}
-	eventually(t, "a request waits", func() bool { return s.Usage()[0].Amount["channels"] == 2 })
+	require.Until(t, "a request waits", func() bool { return s.Usage()[0].Amount["channels"] == 2 })
 	must(t, c.Close())
-	eventually(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
+	require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 }
 
 // TestInFlight checks that, if the kernel allows no more descriptors in flight, the client's request
@@ -199,6 +200,6 @@ func TestInFlightAtOpen(t *testing.T) {
 		if !errors.Is(err, ib.ErrLimit) {
 			t.Errorf("%v that cannot be answered: %v, want ErrLimit", op, err)
 		}
-		eventually(t, "the session ends", func() bool { return s.Clients() == 0 })
+		require.Until(t, "the session ends", func() bool { return s.Clients() == 0 })
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // walkWorld is a server of two devices, and its clients.
@@ -184,7 +185,7 @@ func (w *walkWorld) pass() {
 // settle lets the devices work until a condition holds.
 func (w *walkWorld) settle(what string, holds func() bool) {
 	if w.live {
-		eventually(w.t, what, holds)
+		require.Until(w.t, what, holds)
 		return
 	}
 	for end := w.now + ib.Instant(time.Minute); !holds(); {
@@ -204,7 +205,7 @@ func (w *walkWorld) settle(what string, holds func() bool) {
 
 // sessions waits until there are as many sessions as clients.
 func (w *walkWorld) sessions() {
-	eventually(w.t, "the session ends", func() bool { return w.server.Clients() == len(w.clients) })
+	require.Until(w.t, "the session ends", func() bool { return w.server.Clients() == len(w.clients) })
 }
 
 // finish lets all requests complete, and all clients go, and checks what is left.
@@ -249,7 +250,7 @@ func (w *walkWorld) pollAll() {
 // checkEmpty checks that the server holds nothing.
 func (w *walkWorld) checkEmpty() {
 	s := w.server
-	eventually(w.t, "no user holds anything", func() bool { return len(s.Usage()) == 0 })
+	require.Until(w.t, "no user holds anything", func() bool { return len(s.Usage()) == 0 })
 	for kind, x := range s.accounts.scarce {
 		if x.used != 0 && scarceKind(kind) != plenty {
 			w.t.Errorf("%d of scarce resource %d are left (%s)", x.used, kind, scarceText[kind])

@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/internal/device"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // share has a session open the XRC domain of a file.
@@ -251,7 +252,7 @@ func TestDomainTraffic(t *testing.T) {
 	}
 	sent := func() (wc ib.WC) {
 		var wcs [1]ib.WC
-		eventually(t, "the send completes", func() bool { n, _ := cq.Poll(wcs[:]); return n == 1 })
+		require.Until(t, "the send completes", func() bool { n, _ := cq.Poll(wcs[:]); return n == 1 })
 		return wcs[0]
 	}
 	arrives := func(at *receiver) {
