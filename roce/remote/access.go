@@ -12,7 +12,8 @@ import (
 )
 
 // ReadAt fills p with the peer's memory from offset off on, by RDMA READ. It returns how many bytes of p are valid. As
-// with io.ReaderAt, the error is io.EOF if the memory ends before p is full.
+// with io.ReaderAt, the error is io.EOF if the memory ends before p is full. If ctx ends, the error matches ctx.Err();
+// after Close, ib.ErrClosed; and if the request fails, an *ib.WCError.
 func (m *Memory) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, m.refuse("read", off, len(p))
@@ -35,7 +36,7 @@ func (m *Memory) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 
 // WriteAt writes p to the peer's memory at offset off, by RDMA WRITE. When it returns without an error the data is in
 // the peer's memory. The peer is not told. If p does not fit, nothing is written, and the error matches ib.ErrInvalid.
-// It returns how many bytes at the beginning of p are certain to have arrived.
+// It returns how many bytes at the beginning of p are certain to have arrived. Other errors are those of ReadAt.
 func (m *Memory) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 || off > m.Len() || int64(len(p)) > m.Len()-off {
 		return 0, m.refuse("write", off, len(p))

@@ -123,13 +123,21 @@ func (m *Memory) enter(ctx context.Context) (_ context.Context, leave func(), er
 		m.open.RUnlock()
 		return nil, nil, errClosed
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(m.ctx, func() { cancel(errClosed) })
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(m.ctx, cancel)
 	return ctx, func() {
 		stop()
-		cancel(nil)
+		cancel()
 		m.open.RUnlock()
 	}, nil
+}
+
+// ended returns the error of a call whose ctx has ended: that of the caller's context, or errClosed.
+func (m *Memory) ended(ctx context.Context) error {
+	if m.ctx.Err() != nil {
+		return errClosed
+	}
+	return ctx.Err()
 }
 
 var errClosed = fmt.Errorf("remote memory: %w", ib.ErrClosed)
@@ -145,7 +153,7 @@ func (m *Memory) acquire(ctx context.Context) (*slot, error) {
 	case s := <-m.free:
 		return s, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, m.ended(ctx)
 	}
 }
 
@@ -198,7 +206,7 @@ func (m *Memory) await(ctx context.Context, s *slot) (ib.WC, error) {
 				return ib.WC{}, err
 			}
 		case <-ctx.Done():
-			return ib.WC{}, context.Cause(ctx)
+			return ib.WC{}, m.ended(ctx)
 		}
 	}
 }
@@ -208,8 +216,8 @@ func (m *Memory) collect(ctx context.Context, s *slot) error {
 	for len(s.done) == 0 {
 		n, err := m.o.CQ.Wait(ctx, m.wcs[:])
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, ib.ErrClosed) {
-				return cause
+			if ctx.Err() != nil {
+				err = m.ended(ctx)
 			}
 			return err
 		}
