@@ -18,6 +18,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/roce/simtest"
 	"golang.org/x/net/nettest"
 )
 
@@ -32,7 +33,7 @@ type site struct {
 func newSite(t testing.TB, open medium, o Options) *site {
 	t.Helper()
 	s := &site{}
-	s.devA, s.devB = openDevices(t, open)
+	s.devA, s.devB = open(t)
 	manage := func(dev roce.Device) *rdmacm.CM {
 		cm, err := rdmacm.Open(&counter{CMDevice: dev, pds: &s.pds}, rdmacm.Options{})
 		if err != nil {
@@ -44,7 +45,7 @@ func newSite(t testing.TB, open medium, o Options) *site {
 	s.a, s.b = manage(s.devA), manage(s.devB)
 	var err error
 	addr := s.devB.Link().Local[0].Addr().String()
-	if s.l, err = Listen(within(t, 20*time.Second), s.b, net.JoinHostPort(addr, "0"), o); err != nil {
+	if s.l, err = Listen(within(t, time.Minute), s.b, net.JoinHostPort(addr, "0"), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.l.Close() })
@@ -58,10 +59,10 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// connect dials and accepts.
+// connect dials and accepts. The connections are closed with the test.
 func (s *site) connect(t testing.TB, o Options) (client, server *Conn) {
 	t.Helper()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, time.Minute)
 	client, err := Dial(ctx, s.a, s.l.Addr().String(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -69,14 +70,21 @@ func (s *site) connect(t testing.TB, o Options) (client, server *Conn) {
 	if server, err = s.l.AcceptConn(ctx); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		<-client.Done()
+		<-server.Done()
+	})
 	return client, server
 }
 
-// TestConn runs the contract of net.Conn over all media.
+// TestConn runs the contract of net.Conn. It is not simulated, as package nettest has subtests.
 func TestConn(t *testing.T) {
-	for _, m := range media {
-		t.Run(m.name, func(t *testing.T) {
-			s := newSite(t, m.open, Options{})
+	media := map[string]medium{"mem": overMem, "udp": overUDP, "lossy mem": lossyMem, "lossy udp": lossyUDP}
+	for name, open := range media {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, open, Options{})
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
 				a, b := s.connect(t, Options{AckTimeout: 16}) // 0.27 s: the machine may be busy, and packets get lost
 				return a, b, func() { a.Close(); b.Close() }, nil
@@ -87,24 +95,25 @@ func TestConn(t *testing.T) {
 
 // TestAddr names both ends at both ends.
 func TestAddr(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	a, b := s.connect(t, Options{Local: netip.MustParseAddrPort("192.0.2.1:4321")})
-	if a.LocalAddr() != b.RemoteAddr() || b.LocalAddr() != a.RemoteAddr() || b.LocalAddr() != s.l.Addr() {
-		t.Errorf("client %v to %v, server %v to %v", a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr())
-	}
-	if got := a.LocalAddr().String(); got != "192.0.2.1:4321" || a.LocalAddr().Network() != "rsocket" {
-		t.Errorf("the client is %v of %s", got, a.LocalAddr().Network())
-	}
+	simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
+		s := newSite(t, on(n), Options{})
+		a, b := s.connect(t, Options{Local: netip.MustParseAddrPort("192.0.2.1:4321")})
+		if a.LocalAddr() != b.RemoteAddr() || b.LocalAddr() != a.RemoteAddr() || b.LocalAddr() != s.l.Addr() {
+			t.Errorf("client %v to %v, server %v to %v", a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr())
+		}
+		if got := a.LocalAddr().String(); got != "192.0.2.1:4321" || a.LocalAddr().Network() != "rsocket" {
+			t.Errorf("the client is %v of %s", got, a.LocalAddr().Network())
+		}
+	})
 }
 
 // TestEnds closes connections in all ways; both ends end, and leave nothing.
 func TestEnds(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	for name, end := range map[string]func(a, b *Conn){
-		"client first": func(a, b *Conn) { a.Close(); wantRead(t, b, nil, nil); b.Close() },
-		"server first": func(a, b *Conn) { b.Close(); wantRead(t, a, nil, nil); a.Close() },
-		"both":         func(a, b *Conn) { go a.Close(); b.Close() },
-		"half by half": func(a, b *Conn) {
+	for name, end := range map[string]func(t *testing.T, a, b *Conn){
+		"client first": func(t *testing.T, a, b *Conn) { a.Close(); wantRead(t, b, nil, nil); b.Close() },
+		"server first": func(t *testing.T, a, b *Conn) { b.Close(); wantRead(t, a, nil, nil); a.Close() },
+		"both":         func(_ *testing.T, a, b *Conn) { go a.Close(); b.Close() },
+		"half by half": func(t *testing.T, a, b *Conn) {
 			a.CloseWrite()
 			wantRead(t, b, nil, nil)
 			b.CloseWrite()
@@ -114,10 +123,12 @@ func TestEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := s.connect(t, Options{})
-			end(a, b)
-			<-a.Done()
-			<-b.Done()
+			simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
+				a, b := newSite(t, on(n), Options{}).connect(t, Options{})
+				end(t, a, b)
+				<-a.Done()
+				<-b.Done()
+			})
 		})
 	}
 }
@@ -125,16 +136,18 @@ func TestEnds(t *testing.T) {
 // TestVanished takes the peer's CM away: it disconnects without a word in the
 // stream, which is the end of file all the same.
 func TestVanished(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	a, _ := s.connect(t, Options{})
-	s.b.Close()
-	wantRead(t, a, nil, nil)
-	if _, err := a.Write([]byte{1}); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("Write: %v, want ECONNRESET", err)
-	}
-	if _, err := s.l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v, want net.ErrClosed", err)
-	}
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		s := newSite(t, on(n), Options{})
+		a, _ := s.connect(t, Options{})
+		s.b.Close()
+		wantRead(t, a, nil, nil)
+		if _, err := a.Write([]byte{1}); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("Write: %v, want ECONNRESET", err)
+		}
+		if _, err := s.l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: %v, want net.ErrClosed", err)
+		}
+	})
 }
 
 // noRTU is a link that loses all RTU messages: attribute 0x14 of the MADs to QP 1.
@@ -156,99 +169,106 @@ func (l noRTU) Send(now ib.Instant, out []link.Run) (int, error) {
 // TestLostRTU accepts although no RTU arrives: the peer's first message says as
 // much.
 func TestLostRTU(t *testing.T) {
-	s := newSite(t, func(t testing.TB) (a, b link.Link) {
-		a, b = overMem(t)
-		return noRTU{a}, b
-	}, Options{})
-	a, b := s.connect(t, Options{})
-	meet(t, a, b)
-	meet(t, b, a)
+	c := simtest.Config{Wrap: func(_ int, l link.Link) link.Link { return noRTU{l} }}
+	simtest.Run(t, c, func(t *testing.T, n *simtest.Net) {
+		a, b := newSite(t, on(n), Options{}).connect(t, Options{})
+		meet(t, a, b)
+		meet(t, b, a)
+	})
 }
 
 // TestRefused dials what does not listen, and what is no rsocket.
 func TestRefused(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	ctx := within(t, 20*time.Second)
-	host := s.devB.Link().Local[0].Addr().String()
-	_, err := Dial(ctx, s.a, net.JoinHostPort(host, "1"), Options{})
-	if _, ok := errors.AsType[*rdmacm.RejectError](err); !ok {
-		t.Errorf("nobody listens: %v, want a *rdmacm.RejectError", err)
-	}
-
-	other, err := s.b.Listen(ctx, net.JoinHostPort(host, "0"), rdmacm.ListenConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepts sync.WaitGroup
-	accepts.Go(func() {
-		if c, err := other.Accept(ctx); err == nil {
-			<-c.Done()
-			c.Close()
+	simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
+		s := newSite(t, on(n), Options{})
+		ctx := within(t, time.Minute)
+		host := s.devB.Link().Local[0].Addr().String()
+		_, err := Dial(ctx, s.a, net.JoinHostPort(host, "1"), Options{})
+		if _, ok := errors.AsType[*rdmacm.RejectError](err); !ok {
+			t.Errorf("nobody listens: %v, want a *rdmacm.RejectError", err)
 		}
+
+		other, err := s.b.Listen(ctx, net.JoinHostPort(host, "0"), rdmacm.ListenConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var accepts sync.WaitGroup
+		accepts.Go(func() {
+			if c, err := other.Accept(ctx); err == nil {
+				<-c.Done()
+				c.Close()
+			}
+		})
+		if _, err := Dial(ctx, s.a, other.Addr().String(), Options{}); !isProtocolError(err) {
+			t.Errorf("no rsocket listens: %v, want a *ProtocolError", err)
+		}
+		accepts.Wait()
 	})
-	if _, err := Dial(ctx, s.a, other.Addr().String(), Options{}); !isProtocolError(err) {
-		t.Errorf("no rsocket listens: %v, want a *ProtocolError", err)
-	}
-	accepts.Wait()
 }
 
 // TestRefuses has a peer that is no rsocket, which is told so and goes unnoticed
 // by Accept.
 func TestRefuses(t *testing.T) {
-	refused := make(chan error, 1)
-	s := newSite(t, overMem, Options{OnRefuse: func(_ netip.AddrPort, err error) { refused <- err }})
-	ctx := within(t, 20*time.Second)
-	_, err := s.a.Dial(ctx, s.l.Addr().String(), rdmacm.Config{PrivateData: []byte("hello")})
-	if _, ok := errors.AsType[*rdmacm.RejectError](err); !ok {
-		t.Errorf("Dial: %v, want a *rdmacm.RejectError", err)
-	}
-	if err := <-refused; !isProtocolError(err) {
-		t.Errorf("OnRefuse was told %v, want a *ProtocolError", err)
-	}
-	s.connect(t, Options{})
+	simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
+		refused := make(chan error, 1)
+		s := newSite(t, on(n), Options{OnRefuse: func(_ netip.AddrPort, err error) { refused <- err }})
+		ctx := within(t, time.Minute)
+		_, err := s.a.Dial(ctx, s.l.Addr().String(), rdmacm.Config{PrivateData: []byte("hello")})
+		if _, ok := errors.AsType[*rdmacm.RejectError](err); !ok {
+			t.Errorf("Dial: %v, want a *rdmacm.RejectError", err)
+		}
+		if err := <-refused; !isProtocolError(err) {
+			t.Errorf("OnRefuse was told %v, want a *ProtocolError", err)
+		}
+		s.connect(t, Options{})
+	})
 }
 
 // TestOptions refuses what cannot be, before anything is sent.
 func TestOptions(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	ctx := within(t, 20*time.Second)
-	for attr, o := range map[string]Options{
-		"ReceiveBuffer": {ReceiveBuffer: -1}, "SendBuffer": {SendBuffer: 2 << 30}, "SendQueue": {SendQueue: 15},
-		"ReceiveQueue": {ReceiveQueue: 1 << 16}, "Inline": {Inline: 16}, "MapSlots": {MapSlots: 40000},
-	} {
-		_, err := Dial(ctx, s.a, s.l.Addr().String(), o)
-		bad, ok := errors.AsType[*ib.AttrError](err)
-		if !ok || bad.Attr != attr {
-			t.Errorf("%s out of range: %v, want an *ib.AttrError", attr, err)
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		s := newSite(t, on(n), Options{})
+		ctx := within(t, time.Minute)
+		for attr, o := range map[string]Options{
+			"ReceiveBuffer": {ReceiveBuffer: -1}, "SendBuffer": {SendBuffer: 2 << 30}, "SendQueue": {SendQueue: 15},
+			"ReceiveQueue": {ReceiveQueue: 1 << 16}, "Inline": {Inline: 16}, "MapSlots": {MapSlots: 40000},
+		} {
+			_, err := Dial(ctx, s.a, s.l.Addr().String(), o)
+			bad, ok := errors.AsType[*ib.AttrError](err)
+			if !ok || bad.Attr != attr {
+				t.Errorf("%s out of range: %v, want an *ib.AttrError", attr, err)
+			}
+			if _, err := Listen(ctx, s.b, ":0", o); !errors.Is(err, ib.ErrInvalid) {
+				t.Errorf("Listen with %s out of range: %v", attr, err)
+			}
 		}
-		if _, err := Listen(ctx, s.b, ":0", o); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("Listen with %s out of range: %v", attr, err)
+		if _, err := Dial(ctx, s.a, "192.0.2.2", Options{}); err == nil {
+			t.Error("Dial took an address without a port")
 		}
-	}
-	if _, err := Dial(ctx, s.a, "192.0.2.2", Options{}); err == nil {
-		t.Error("Dial took an address without a port")
-	}
+	})
 }
 
 // TestListenerClose closes while peers wait and Accept does.
 func TestListenerClose(t *testing.T) {
-	s := newSite(t, overMem, Options{})
-	accepted := make(chan error)
-	go func() {
-		_, err := s.l.Accept()
-		accepted <- err
-	}()
-	s.l.Close()
-	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v, want net.ErrClosed", err)
-	}
-	if err := s.l.Close(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Close again: %v, want net.ErrClosed", err)
-	}
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		s := newSite(t, on(n), Options{})
+		accepted := make(chan error)
+		go func() {
+			_, err := s.l.Accept()
+			accepted <- err
+		}()
+		s.l.Close()
+		if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: %v, want net.ErrClosed", err)
+		}
+		if err := s.l.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Close again: %v, want net.ErrClosed", err)
+		}
+	})
 }
 
-// TestMany has a hundred connections come up at once, talk, and leave nothing, not
-// even a mapping.
+// TestMany has a hundred connections come up at once, talk, and leave nothing, not even a mapping. It is not simulated,
+// as it counts goroutines.
 func TestMany(t *testing.T) {
 	const conns = 100
 	s := newSite(t, overUDP, Options{MapSlots: 1})
@@ -335,12 +355,14 @@ func (p *countedPD) Close() error {
 
 // TestNoCQ makes an endpoint on a device that runs out of CQs.
 func TestNoCQ(t *testing.T) {
-	dev, _ := openDevices(t, overMem)
-	var pds atomic.Int32
-	if _, err := newEndpoint(&counter{CMDevice: dev, pds: &pds, fail: true}, Options{}); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("endpoint: %v, want ErrLimit", err)
-	}
-	if n := pds.Load(); n != 0 {
-		t.Errorf("%d protection domains are left", n)
-	}
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		dev, _ := on(n)(t)
+		var pds atomic.Int32
+		if _, err := newEndpoint(&counter{CMDevice: dev, pds: &pds, fail: true}, Options{}); !errors.Is(err, ib.ErrLimit) {
+			t.Errorf("endpoint: %v, want ErrLimit", err)
+		}
+		if n := pds.Load(); n != 0 {
+			t.Errorf("%d protection domains are left", n)
+		}
+	})
 }

@@ -1,84 +1,13 @@
 package rsocket
 
 import (
-	"flag"
 	"net/netip"
 	"sync/atomic"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/mem"
-	"github.com/goroce/goroce/roce/link/udp"
-	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/tests/linktest"
 )
-
-// medium opens the links of two hosts.
-type medium func(t testing.TB) (a, b link.Link)
-
-// media are what the contract is tested over.
-var media = []struct {
-	name string
-	open medium
-}{
-	{"mem", overMem},
-	{"udp", overUDP},
-	{"lossy mem", lossy(overMem, 0.01)},
-	{"lossy udp", lossy(overUDP, 0.02)},
-}
-
-func overMem(t testing.TB) (a, b link.Link) {
-	network := mem.NewNetwork()
-	open := func(addr string) link.Link {
-		return network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})
-	}
-	return open("192.0.2.1"), open("192.0.2.2")
-}
-
-func overUDP(t testing.TB) (a, b link.Link) {
-	open := func() link.Link {
-		l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	return open(), open()
-}
-
-var testSeed = flag.Uint64("rsocket.seed", 1, "the seed of lossy networks and of TestOddSizes")
-
-// lossy drops frames of both hosts.
-func lossy(open medium, p float64) medium {
-	return func(t testing.TB) (a, b link.Link) {
-		a, b = open(t)
-		t.Logf("-rsocket.seed=%d", *testSeed)
-		fault := func(l link.Link, seed uint64) link.Link {
-			return wrap.Fault(wrap.Seal(l), wrap.FaultConfig{Seed: seed, Drop: p})
-		}
-		return fault(a, *testSeed), fault(b, *testSeed+1)
-	}
-}
-
-// openDevices makes two devices for as long as the test runs.
-func openDevices(t testing.TB, open medium) (a, b roce.Device) {
-	t.Helper()
-	la, lb := open(t)
-	device := func(l link.Link) roce.Device {
-		if _, faulty := l.(*wrap.Faulter); !faulty {
-			l = wrap.Seal(l)
-		}
-		dev, err := roce.Open(l, roce.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { dev.Close() })
-		return dev
-	}
-	return device(la), device(lb)
-}
 
 // hand is a transport that the test has connected; the peer is not told of its end.
 type hand struct {
@@ -137,12 +66,9 @@ func (h *half) bringUp(t testing.TB, peer *half) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timeout := uint8(16) // eight times 0.27 s: longer than a busy machine stands still
-	if h.dev.Link().Name == "mem" {
-		timeout = 13 // tests of peers that are gone wait for the end of all tries
-	}
 	a := ib.QPAttr{AH: ib.AHAttr{DGID: peer.dev.Link().Local[0]}, PathMTU: port.ActiveMTU,
-		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: timeout, RetryCnt: 7, RNRRetry: 7}
+		DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 16, RetryCnt: 7, RNRRetry: 7}
+	// Timeout: eight times 0.27 s, longer than a busy machine stands still
 	if err := ib.ModifyTo(h.qp, a, ib.StateRTR, ib.StateRTS); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +101,7 @@ type pair struct {
 func newPair(t testing.TB, open medium, o Options) *pair {
 	t.Helper()
 	p := &pair{}
-	p.devA, p.devB = openDevices(t, open)
+	p.devA, p.devB = open(t)
 	p.connect(t, o)
 	return p
 }

@@ -69,38 +69,40 @@ func newWeb(t *testing.T, s *site, conns *atomic.Int32) {
 	})
 }
 
-// TestHTTP moves a large body down and up, and small ones beside it; the
-// connections are kept alive.
+// TestHTTP moves a large body down and up, and small ones beside it; the connections are kept alive.
 func TestHTTP(t *testing.T) {
-	for _, m := range media {
-		t.Run(m.name, func(t *testing.T) {
-			size := int64(4 << 20)
-			if m.name == "udp" && !testing.Short() {
-				size = int64(require.Rounds(5, 100)) << 20
-			}
-			s := newSite(t, m.open, Options{})
-			var accepted atomic.Int32
-			newWeb(t, s, &accepted)
-			dialer := Dialer{CM: s.a, Options: Options{AckTimeout: 16}}
-			transport := &http.Transport{DialContext: dialer.DialContext, MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4}
-			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport}
-			url := "http://" + s.l.Addr().String() + "/"
+	everywhere(t, func(t *testing.T, open medium) { browse(t, open, 300_000) })
+	t.Run("large", func(t *testing.T) {
+		size := int64(4 << 20)
+		if !testing.Short() {
+			size = int64(require.Rounds(5, 100)) << 20
+		}
+		browse(t, overUDP, size)
+	})
+}
 
-			var all sync.WaitGroup
-			all.Go(func() { transfer(t, client, url, size) })
-			for range 3 {
-				all.Go(func() {
-					for range 10 {
-						transfer(t, client, url, 100_000)
-					}
-				})
-			}
-			all.Wait()
-			if n := accepted.Load(); n > 4 {
-				t.Errorf("%d connections for at most 4 requests at a time: they were not kept alive", n)
+func browse(t *testing.T, open medium, size int64) {
+	s := newSite(t, open, Options{})
+	var accepted atomic.Int32
+	newWeb(t, s, &accepted)
+	dialer := Dialer{CM: s.a, Options: Options{AckTimeout: 16}}
+	transport := &http.Transport{DialContext: dialer.DialContext, MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	url := "http://" + s.l.Addr().String() + "/"
+
+	var all sync.WaitGroup
+	all.Go(func() { transfer(t, client, url, size) })
+	for range 3 {
+		all.Go(func() {
+			for range 5 {
+				transfer(t, client, url, size/10)
 			}
 		})
+	}
+	all.Wait()
+	if n := accepted.Load(); n > 4 {
+		t.Errorf("%d connections for at most 4 requests at a time: they were not kept alive", n)
 	}
 }
 

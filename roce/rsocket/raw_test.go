@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/simtest"
 )
 
 // raw is a peer that the test implements, message by message.
@@ -21,9 +22,9 @@ type raw struct {
 
 // newRaw connects a Conn to a raw peer, whose record the test may change. The raw peer has received the Conn's first
 // message, the second half of the Conn's buffer.
-func newRaw(t testing.TB, o Options, change func(*record)) *raw {
+func newRaw(t testing.TB, n *simtest.Net, o Options, change func(*record)) *raw {
 	t.Helper()
-	devA, devB := openDevices(t, overMem)
+	devA, devB := on(n)(t)
 	a, b := newHalf(t, devA, o), newHalf(t, devB, Options{MapSlots: 1})
 	a.bringUp(t, b)
 	b.bringUp(t, a)

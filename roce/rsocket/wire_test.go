@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/simtest"
 )
 
 var sampleRecord = record{
@@ -93,115 +94,123 @@ func TestMapCode(t *testing.T) {
 // TestOpening plays a peer through the first messages: where data goes, what is
 // granted when, and how the buffers alternate.
 func TestOpening(t *testing.T) {
-	r := newRaw(t, Options{ReceiveBuffer: 8192, ReceiveQueue: 16}, nil)
-	data := r.their.data
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		r := newRaw(t, n, Options{ReceiveBuffer: 8192, ReceiveQueue: 16}, nil)
+		data := r.their.data
 
-	// The second half was offered at once, as entry 1.
-	second := data
-	second.addr += 4096
-	if got := parseSGE(r.table()[sgeLen:], binary.NativeEndian); got != second {
-		t.Errorf("entry 1 is %+v, want %+v", got, second)
-	}
+		// The second half was offered at once, as entry 1.
+		second := data
+		second.addr += 4096
+		if got := parseSGE(r.table()[sgeLen:], binary.NativeEndian); got != second {
+			t.Errorf("entry 1 is %+v, want %+v", got, second)
+		}
 
-	// Half of the queue, eight messages, makes a grant without an entry.
-	for i := range 8 {
-		r.write(data.addr+uint64(4*i), data.key, []byte("data"), msgData, 4)
-	}
-	if n := r.want(msgCredits, 16+8); n != 0 {
-		t.Errorf("a grant with %d bytes, want none: nothing was read", n)
-	}
+		// Half of the queue, eight messages, makes a grant without an entry.
+		for i := range 8 {
+			r.write(data.addr+uint64(4*i), data.key, []byte("data"), msgData, 4)
+		}
+		if n := r.want(msgCredits, 16+8); n != 0 {
+			t.Errorf("a grant with %d bytes, want none: nothing was read", n)
+		}
 
-	// A half that was read comes back as entry 0.
-	r.write(data.addr+32, data.key, make([]byte, 4064), msgData, 4064)
-	buf := make([]byte, 4096)
-	if _, err := io.ReadFull(r.conn, buf); err != nil {
-		t.Fatal(err)
-	}
-	if string(buf[:8]) != "datadata" {
-		t.Errorf("read %q", buf[:8])
-	}
-	if n := r.want(msgCredits, 16+9); n != sgeLen {
-		t.Errorf("a grant with %d bytes, want an entry", n)
-	}
-	if got := parseSGE(r.table(), binary.NativeEndian); got != data {
-		t.Errorf("entry 0 is %+v, want %+v", got, data)
-	}
+		// A half that was read comes back as entry 0.
+		r.write(data.addr+32, data.key, make([]byte, 4064), msgData, 4064)
+		buf := make([]byte, 4096)
+		if _, err := io.ReadFull(r.conn, buf); err != nil {
+			t.Fatal(err)
+		}
+		if string(buf[:8]) != "datadata" {
+			t.Errorf("read %q", buf[:8])
+		}
+		if n := r.want(msgCredits, 16+9); n != sgeLen {
+			t.Errorf("a grant with %d bytes, want an entry", n)
+		}
+		if got := parseSGE(r.table(), binary.NativeEndian); got != data {
+			t.Errorf("entry 0 is %+v, want %+v", got, data)
+		}
+	})
 }
 
 // TestCredits lets a Conn write to a peer that allows little: three messages, then
 // seven bytes.
 func TestCredits(t *testing.T) {
-	r := newRaw(t, Options{}, func(mine *record) { mine.credits, mine.data.length = 3, 16 })
-	wrote := make(chan error, 1)
-	write := func(s ...string) {
-		go func() {
-			for _, s := range s {
-				if _, err := io.WriteString(r.conn, s); err != nil {
-					wrote <- err
-					return
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		r := newRaw(t, n, Options{}, func(mine *record) { mine.credits, mine.data.length = 3, 16 })
+		wrote := make(chan error, 1)
+		write := func(s ...string) {
+			go func() {
+				for _, s := range s {
+					if _, err := io.WriteString(r.conn, s); err != nil {
+						wrote <- err
+						return
+					}
 				}
-			}
-			wrote <- nil
-		}()
-	}
-	write("one", "two", "three", "four+")
-	r.want(msgData, 3)
-	r.want(msgData, 3)
-	r.want(msgData, 5)
-	r.quiet() // no credits
-	r.say(msgCredits, 100)
-	r.want(msgData, 5)
-	if err := <-wrote; err != nil {
-		t.Fatal(err)
-	}
-	if got := string(r.h.ep.data[:16]); got != "onetwothreefour+" {
-		t.Errorf("the buffer holds %q", got)
-	}
+				wrote <- nil
+			}()
+		}
+		write("one", "two", "three", "four+")
+		r.want(msgData, 3)
+		r.want(msgData, 3)
+		r.want(msgData, 5)
+		r.quiet() // no credits
+		r.say(msgCredits, 100)
+		r.want(msgData, 5)
+		if err := <-wrote; err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.h.ep.data[:16]); got != "onetwothreefour+" {
+			t.Errorf("the buffer holds %q", got)
+		}
 
-	write("fifth")
-	r.quiet() // no space
-	seven := sge{addr: r.h.ep.dataMR.Addr() + 100, key: r.h.ep.dataMR.RKey(), length: 2}
-	r.entry(1, seven, 100)
-	r.want(msgData, 2)
-	r.quiet()
-	seven.addr, seven.length = seven.addr+2, 5
-	r.entry(0, seven, 100)
-	r.want(msgData, 3)
-	if err := <-wrote; err != nil {
-		t.Fatal(err)
-	}
-	if got := string(r.h.ep.data[100:105]); got != "fifth" {
-		t.Errorf("the buffer holds %q", got)
-	}
+		write("fifth")
+		r.quiet() // no space
+		seven := sge{addr: r.h.ep.dataMR.Addr() + 100, key: r.h.ep.dataMR.RKey(), length: 2}
+		r.entry(1, seven, 100)
+		r.want(msgData, 2)
+		r.quiet()
+		seven.addr, seven.length = seven.addr+2, 5
+		r.entry(0, seven, 100)
+		r.want(msgData, 3)
+		if err := <-wrote; err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.h.ep.data[100:105]); got != "fifth" {
+			t.Errorf("the buffer holds %q", got)
+		}
+	})
 }
 
 // TestSequenceWraps sends more messages than 16 bits count.
 func TestSequenceWraps(t *testing.T) {
-	p := newPair(t, overMem, Options{})
-	const n = 1<<16 + 1000
-	go func() {
-		for range n {
-			if _, err := p.a.Write([]byte{1}); err != nil {
-				t.Error(err)
-				break
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		p := newPair(t, on(n), Options{})
+		const messages = 1<<16 + 1000
+		go func() {
+			for range messages {
+				if _, err := p.a.Write([]byte{1}); err != nil {
+					t.Error(err)
+					break
+				}
 			}
+			p.a.CloseWrite()
+		}()
+		if got, err := io.Copy(io.Discard, p.b); err != nil || got != messages {
+			t.Errorf("%d bytes arrived, %v, want %d", got, err, messages)
 		}
-		p.a.CloseWrite()
-	}()
-	if got, err := io.Copy(io.Discard, p.b); err != nil || got != n {
-		t.Errorf("%d bytes arrived, %v, want %d", got, err, n)
-	}
+	})
 }
 
 // TestByteOrder has a peer of the other byte order: entries for it are written in
 // that order.
 func TestByteOrder(t *testing.T) {
-	r := newRaw(t, Options{}, func(mine *record) { mine.bigEndian = !hostBigEndian })
-	want := r.their.data
-	want.addr += uint64(want.length)
-	if got := parseSGE(r.table()[sgeLen:], other); got != want {
-		t.Errorf("entry 1 is %+v, want %+v", got, want)
-	}
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		r := newRaw(t, n, Options{}, func(mine *record) { mine.bigEndian = !hostBigEndian })
+		want := r.their.data
+		want.addr += uint64(want.length)
+		if got := parseSGE(r.table()[sgeLen:], other); got != want {
+			t.Errorf("entry 1 is %+v, want %+v", got, want)
+		}
+	})
 }
 
 // TestHostile sends what no rsocket sends. The connection ends, and the error says
@@ -229,15 +238,17 @@ func TestHostile(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRaw(t, Options{MapSlots: 2}, func(mine *record) { mine.data.length = 4 })
-			c.send(r)
-			_, err := r.conn.Read(make([]byte, 1))
-			if !isProtocolError(err) || !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("Read: %v, want ECONNRESET because of a *ProtocolError", err)
-			}
-			if _, err := r.conn.Write([]byte{1}); !isProtocolError(err) {
-				t.Errorf("Write: %v, want a *ProtocolError", err)
-			}
+			simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+				r := newRaw(t, n, Options{MapSlots: 2}, func(mine *record) { mine.data.length = 4 })
+				c.send(r)
+				_, err := r.conn.Read(make([]byte, 1))
+				if !isProtocolError(err) || !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("Read: %v, want ECONNRESET because of a *ProtocolError", err)
+				}
+				if _, err := r.conn.Write([]byte{1}); !isProtocolError(err) {
+					t.Errorf("Write: %v, want a *ProtocolError", err)
+				}
+			})
 		})
 	}
 }
@@ -251,7 +262,7 @@ func (nullQP) Close() error                          { return nil }
 // FuzzMessages has a peer that writes anything into the table and says anything.
 // What is left must add up.
 func FuzzMessages(f *testing.F) {
-	dev, _ := openDevices(f, overMem)
+	dev, _ := overMem(f)
 	ep, err := newEndpoint(dev, Options{ReceiveBuffer: 4096, ReceiveQueue: 16, SendQueue: 16, MapSlots: 2})
 	if err != nil {
 		f.Fatal(err)
