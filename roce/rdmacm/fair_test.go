@@ -41,7 +41,8 @@ func TestHogConfirmsNothing(t *testing.T) {
 				}
 			})
 		}
-		require.Until(t, "the hog has all the room", func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
+		require.Until(t, "the hog has all the room",
+			func() bool { s := b.cm.Stats(); return s.Sent.Of(wire.AttrREP) >= room })
 		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
 		if err != nil {
 			t.Fatal(err)

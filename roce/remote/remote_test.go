@@ -167,7 +167,8 @@ func TestVanish(t *testing.T) {
 				m, data := clients[0], pattern(n.Seed(), size)
 				time.AfterFunc(time.Duration(n.Seed())*100*time.Microsecond, func() { vanish(n.Hosts[2]) })
 				k, err := m.WriteAt(t.Context(), data, 0)
-				if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) && !errors.Is(err, &ib.WCError{Status: ib.WCWRFlushErr}) {
+				if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) && !errors.Is(err, &ib.WCError{
+					Status: ib.WCWRFlushErr}) {
 					t.Errorf("WriteAt: got %d, %v, want an error for lack of an answer", k, err)
 				}
 				if !bytes.Equal(buf[:k], data[:k]) {

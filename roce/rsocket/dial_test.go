@@ -358,7 +358,8 @@ func TestNoCQ(t *testing.T) {
 	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
 		dev, _ := on(n)(t)
 		var pds atomic.Int32
-		if _, err := newEndpoint(&counter{CMDevice: dev, pds: &pds, fail: true}, Options{}); !errors.Is(err, ib.ErrLimit) {
+		if _, err := newEndpoint(&counter{CMDevice: dev, pds: &pds, fail: true}, Options{}); !errors.Is(err,
+			ib.ErrLimit) {
 			t.Errorf("endpoint: %v, want ErrLimit", err)
 		}
 		if n := pds.Load(); n != 0 {

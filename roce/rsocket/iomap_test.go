@@ -176,7 +176,8 @@ func TestMapWire(t *testing.T) {
 			mr := r.conn.maps.ours[0].mr
 			want := mapEntry{offset: uint64(off), sge: sge{addr: mr.Addr(), key: mr.RKey(), length: 1000}}
 			entry := r.table()[sglEntries*sgeLen:]
-			if got := (mapEntry{order.Uint64(entry), parseSGE(entry[8:], order)}); got != want || got.offset != mr.Addr() {
+			if got := (mapEntry{order.Uint64(entry), parseSGE(entry[8:], order)}); got != want ||
+				got.offset != mr.Addr() {
 				t.Errorf("%v: the entry is %+v, want %+v", order, got, want)
 			}
 			if err := r.conn.Unmap(buf); err != nil {

@@ -222,7 +222,8 @@ func (c *connection) run(t *testing.T, server, client *host) {
 		t.Fatalf("client: %v\n%s\nserver:\n%s", err, out, s.out.String())
 	}
 	if c.fails { // an end of qperf that has the other one's error as urgent data of TCP may lose the text
-		require.Until(t, "one end says why it fails:\n"+out, func() bool { return says.MatchString(out + s.out.String()) })
+		require.Until(t, "one end says why it fails:\n"+out,
+			func() bool { return says.MatchString(out + s.out.String()) })
 	}
 	if c.stays {
 		s.mustRun(t)

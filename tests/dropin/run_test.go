@@ -29,7 +29,11 @@ func newUser(t testing.TB, env ...string) *user {
 		"GOROCED_IDLE_EXIT=1s"), env...)
 	u.socket = filepath.Join(u.dir, "goroce", "goroced.sock")
 	t.Cleanup(func() {
-		require.Until(t, "the daemon ends", func() bool { _, err := os.Lstat(u.socket); return errors.Is(err, fs.ErrNotExist) })
+		require.Until(t, "the daemon ends", func() bool {
+			_, err := os.Lstat(u.socket)
+			return errors.Is(err,
+				fs.ErrNotExist)
+		})
 	})
 	return u
 }
@@ -138,7 +142,11 @@ func TestRunSignal(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	p := u.do(t, "run", "--", "sh", "-c", "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-	require.Until(t, "the program is ready", func() bool { p.mustRun(t); return strings.Contains(p.out.String(), "ready") })
+	require.Until(t, "the program is ready", func() bool {
+		p.mustRun(t)
+		return strings.Contains(p.out.String(),
+			"ready")
+	})
 	out, err := p.signal(t, syscall.SIGTERM)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "caught") {
