@@ -151,7 +151,7 @@ func TestNoAllocation(t *testing.T) {
 				t.Error("the data did not arrive")
 			}
 			if n := testing.AllocsPerRun(50, once); n != 0 {
-				t.Errorf("%v allocations for a message", n)
+				t.Errorf("got %v allocations for a message, want 0", n)
 			}
 			if packets < c.packets {
 				t.Errorf("%d packets for a message, expected %d", packets, c.packets)
@@ -179,7 +179,7 @@ func TestNoAllocationInProbe(t *testing.T) {
 			t.Fatalf("%d packets, expected the probe, a NAK, the rest and an ACK", packets)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations in a probe, want 0", n)
 	}
 	if a.stats.LocalAckTimeout != 0 {
 		t.Error("the ACK timeout was first")
@@ -200,7 +200,7 @@ func TestNoAllocationInRecovery(t *testing.T) {
 		lost := a.q.NextPackets(now, x.tx[:3])
 		packets := x.run(now) // a gap, a NAK, and the retransmission
 		if lost != 3 || packets < 1+1+8+1 {
-			t.Fatalf("%d packets lost, %d arrived", lost, packets)
+			t.Fatalf("got %d packets lost and %d arrived, want 3 and at least 11", lost, packets)
 		}
 		a.post(wr)
 		a.q.NextPackets(now, x.tx[:])
@@ -210,9 +210,9 @@ func TestNoAllocationInRecovery(t *testing.T) {
 			t.Fatalf("%d packets after the timeout, expected 8 and an ACK", packets)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations in a recovery, want 0", n)
 	}
 	if a.stats.RcvdSeqErr != 51 || a.stats.LocalAckTimeout != 51 {
-		t.Errorf("%d sequence NAKs, %d timeouts", a.stats.RcvdSeqErr, a.stats.LocalAckTimeout)
+		t.Errorf("got %d sequence NAKs and %d timeouts, want 51 each", a.stats.RcvdSeqErr, a.stats.LocalAckTimeout)
 	}
 }

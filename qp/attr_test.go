@@ -205,7 +205,7 @@ func TestTransitions(t *testing.T) {
 					after = to
 				}
 				if h.q.State() != after {
-					t.Errorf("%v to %v: the QP is in %v", from, to, h.q.State())
+					t.Errorf("%v to %v: got a QP in %v, want %v", from, to, h.q.State(), after)
 				}
 			}
 		}

@@ -77,7 +77,7 @@ func TestSharedQueues(t *testing.T) {
 			rqDevice.Prepare(&wr)
 			for range each {
 				if ok, err := s.pop(&wr, &due); !ok || err != nil {
-					t.Errorf("no receive: %v", err)
+					t.Errorf("got %v, %v, want a receive", ok, err)
 				}
 				c.push(&ib.WC{ID: wr.ID}, false, &due)
 				for c := due.CQ(); c != nil; c = due.CQ() {
@@ -109,6 +109,6 @@ func TestSharedQueues(t *testing.T) {
 	}
 	sum := func(n [shards]int) int { return n[0] + n[1] + n[2] + n[3] }
 	if sum(told) != 1 || sum(limits) != 1 {
-		t.Errorf("one arming each is told by the shards %v and %v times", told, limits)
+		t.Errorf("one arming each: got %v and %v events of the shards, want one in all of each", told, limits)
 	}
 }

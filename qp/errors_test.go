@@ -19,15 +19,15 @@ func TestReadRevokedMidway(t *testing.T) {
 	h.handle(0, p)
 	var out [1]TxPacket
 	if n := h.q.NextPackets(0, out[:]); n != 1 || out[0].Opcode != wire.RCReadRespFirst {
-		t.Fatalf("%d packets, %v", n, out[0].Opcode)
+		t.Fatalf("got %d packets, the first %v, want one READ response FIRST", n, out[0].Opcode)
 	}
 	h.must(h.table.Deregister(h.region))
 	packets := h.emit(0, 1)
 	if len(packets) != 1 || packets[0].AETH.Syndrome != wire.NAKRemoteAccess || packets[0].PSN != peerPSN+1 {
-		t.Fatalf("%d packets: %+v", len(packets), packets)
+		t.Fatalf("got %d packets, %+v, want a NAK for remote access", len(packets), packets)
 	}
 	if h.q.State() != ib.StateErr {
-		t.Errorf("the QP is in %v", h.q.State())
+		t.Errorf("got a QP in %v, want ERR", h.q.State())
 	}
 }
 
@@ -53,11 +53,11 @@ func TestCorruptRecvRing(t *testing.T) {
 	corrupt(h.rqBytes)
 	h.handle(0, request(wire.RCSendOnly, peerPSN, make([]byte, 8)))
 	if h.q.State() != ib.StateErr {
-		t.Errorf("the QP is in %v", h.q.State())
+		t.Errorf("got a QP in %v, want ERR", h.q.State())
 	}
 	packets := h.emit(0, 4)
 	if len(packets) != 1 || packets[0].AETH.Syndrome != wire.NAKRemoteOp {
-		t.Errorf("%d packets: %+v", len(packets), packets)
+		t.Errorf("got %d packets, %+v, want a NAK for an operational error", len(packets), packets)
 	}
 	if got, want := h.outcome(nil), "local work queue catastrophic error"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -110,7 +110,7 @@ func (p *slowPair) emit(s *slowSide) (packets []wire.Packet) {
 	}
 	s.fetches = append(s.fetches, s.host.fetches()...)
 	if n := len(s.fetches); n > int(numDirections)*numChunks {
-		p.t.Fatalf("%d fetches under way", n)
+		p.t.Fatalf("got %d fetches under way, want at most %d", n, int(numDirections)*numChunks)
 	}
 	return packets
 }
@@ -169,7 +169,7 @@ func TestSlowModel(t *testing.T) {
 			for a.done < ops && p.step() {
 			}
 			if a.done != ops {
-				t.Fatalf("%d of %d requests complete", a.done, ops)
+				t.Fatalf("got %d requests complete, want %d", a.done, ops)
 			}
 			for i, s := range p.sides {
 				if !bytes.Equal(s.mem.B, want[i]) {
@@ -211,7 +211,7 @@ func TestSlowGivesBack(t *testing.T) {
 	for _, err := range []error{nil, errors.New("gone")} {
 		a.q.Fetched(p.now, old.ID, err)
 		if sent := p.emit(a); len(sent) > 0 || a.q.State() != ib.StateRTS {
-			t.Fatalf("an answer from before RESET led to %d packets and %v", len(sent), a.q.State())
+			t.Fatalf("an answer from before RESET: got %d packets in %v, want none in RTS", len(sent), a.q.State())
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestFetchOfOldREAD(t *testing.T) {
 			h.q.NextPackets(0, make([]TxPacket, 8))
 		}
 		if h.slow.Reads != round+1 {
-			t.Fatalf("%d reads of memory in %d rounds", h.slow.Reads, round+1)
+			t.Fatalf("got %d reads of memory in %d rounds, want one in each", h.slow.Reads, round+1)
 		}
 		h.q.resp.epsn = peerPSN
 	}

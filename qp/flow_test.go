@@ -12,7 +12,7 @@ func TestFlowAIMD(t *testing.T) {
 	f := NewFlow()
 	for round := range 10 {
 		if f.CongestionWindow() != cwndStart+round {
-			t.Fatalf("round %d: %d packets", round, f.CongestionWindow())
+			t.Fatalf("round %d: got a window of %d packets, want %d", round, f.CongestionWindow(), cwndStart+round)
 		}
 		for range f.CongestionWindow() {
 			f.cc.onACK(1)
@@ -22,16 +22,16 @@ func TestFlowAIMD(t *testing.T) {
 	f.rtt.add(flight)
 	f.cc.onLoss(5000, f.rtt.flight())
 	if f.CongestionWindow() != (cwndStart+10)/2 {
-		t.Errorf("%d packets after a loss", f.CongestionWindow())
+		t.Errorf("after a loss: got a window of %d packets, want %d", f.CongestionWindow(), (cwndStart+10)/2)
 	}
 	half := f.CongestionWindow()
 	f.cc.onLoss(5000+flight-1, f.rtt.flight())
 	if f.CongestionWindow() != half {
-		t.Errorf("a second loss of the same flight counts: %d packets", f.CongestionWindow())
+		t.Errorf("a second loss of the same flight: got a window of %d packets, want %d", f.CongestionWindow(), half)
 	}
 	f.cc.onLoss(5000+flight, f.rtt.flight())
 	if f.CongestionWindow() != half/2 {
-		t.Errorf("a loss of the next flight does not count: %d packets", f.CongestionWindow())
+		t.Errorf("a loss of the next flight: got a window of %d packets, want %d", f.CongestionWindow(), half/2)
 	}
 	for i := range 100 {
 		f.cc.onLoss(ib.Instant(10000+i*flight), f.rtt.flight())
@@ -72,7 +72,7 @@ func TestFlowBounds(t *testing.T) {
 		}
 		f.release(n, c.cost)
 		if packets, bytes := f.InFlight(); packets != 0 || bytes != 0 {
-			t.Errorf("cost %d: %d packets, %d bytes in flight at the end", c.cost, packets, bytes)
+			t.Errorf("cost %d: got %d packets, %d bytes in flight at the end, want none", c.cost, packets, bytes)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestFlowShared(t *testing.T) {
 		t.Errorf("%d and %d packets, want 200 each", sent[a], sent[b])
 	}
 	if packets, bytes := a.flow.InFlight(); packets != 0 || bytes != 0 {
-		t.Errorf("%d packets, %d bytes in flight at the end", packets, bytes)
+		t.Errorf("got %d packets, %d bytes in flight at the end, want none", packets, bytes)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	for range 10 {
 		h.q.HandleTimeout(h.q.Deadline())
 		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.StateRTS {
-			t.Fatalf("%d packets in %v", n, h.q.State())
+			t.Fatalf("got %d packets in %v, want none in RTS", n, h.q.State())
 		}
 	}
 	h.flow.release(cwndStart, 1)
@@ -192,17 +192,17 @@ func TestFlowChange(t *testing.T) {
 	other := NewFlow()
 	h.q.SetFlow(other)
 	if packets, bytes := h.flow.InFlight(); packets != 0 || bytes != 0 {
-		t.Errorf("the old account keeps %d packets, %d bytes", packets, bytes)
+		t.Errorf("the old account: got %d packets, %d bytes, want none", packets, bytes)
 	}
 	if n := len(h.emit(0, 8)); n != 4 {
 		t.Errorf("%d packets sent on the new path, want all 4 again", n)
 	}
 	if packets, _ := other.InFlight(); packets != 4 {
-		t.Errorf("the new account has %d packets", packets)
+		t.Errorf("the new account: got %d packets, want 4", packets)
 	}
 	h.handle(0, ack(ourPSN.Add(3), 1))
 	if packets, bytes := other.InFlight(); packets != 0 || bytes != 0 {
-		t.Errorf("the new account keeps %d packets, %d bytes", packets, bytes)
+		t.Errorf("the new account after the ACK: got %d packets, %d bytes, want none", packets, bytes)
 	}
 }
 

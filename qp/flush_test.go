@@ -98,7 +98,7 @@ func TestFlushOutlastsSQE(t *testing.T) {
 	h.must(h.sq.Push(&ib.SendWR{ID: hostEntries, Opcode: ib.WRSend, Flags: ib.SendSignaled}))
 	h.sq.Publish()
 	if n := len(h.emit(0, 4)); n != 0 {
-		t.Fatalf("%d packets of requests that are to be flushed", n)
+		t.Fatalf("got %d packets of requests that are to be flushed, want none", n)
 	}
 	h.q.Doorbell(0)
 	if n := f.poll(); n != hostEntries-FlushMost {

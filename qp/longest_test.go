@@ -191,13 +191,13 @@ func longestMessage(t *testing.T, typ ib.QPType, op ib.WROpcode, mtu ib.MTU, siz
 	for i, wc := range x.run(3*packets + 1000) {
 		if wc.ID != uint64(i) || wc.Status != ib.WCSuccess || op == ib.WRRead &&
 			wc.ByteLen != []uint32{uint32(size), 1}[i] {
-			t.Errorf("completion %+v", wc)
+			t.Errorf("got completion %+v, want the success of request %d, of its whole length", wc, i)
 		}
 	}
 	if op == ib.WRSend {
 		var wcs [3]ib.WC
 		if n := x.b.recvCQ.Poll(wcs[:]); n != 2 || wcs[0].ByteLen != uint32(size) || wcs[1].ByteLen != 1 {
-			t.Errorf("%d receives complete: %+v", n, wcs[:n])
+			t.Errorf("got %d receives, %+v, want 2, of %d bytes and of 1", n, wcs[:n], size)
 		}
 	}
 	if !bytes.Equal(x.first[0], x.first[1]) {
@@ -246,7 +246,7 @@ func TestLongestReadOfOthers(t *testing.T) {
 			x.a.q.Sent(0)
 		}
 		if used := x.a.q.NextPackets(0, x.tx[:]); used != 0 {
-			t.Fatalf("%d packets behind the last response, the first %v", used, x.tx[0].Opcode)
+			t.Fatalf("got %d packets behind the last response, the first %v, want none", used, x.tx[0].Opcode)
 		}
 	}
 	answer(packets)
@@ -276,7 +276,7 @@ func TestSpan(t *testing.T) {
 	}
 	late := h.placements()
 	if len(late) != 1 {
-		t.Fatalf("%d placements", len(late))
+		t.Fatalf("got %d placements, want 1", len(late))
 	}
 	h.q.Placed(0, late[0].ID, 0, nil)
 	if out := h.emit(0, 8); len(out) == 0 {

@@ -19,7 +19,7 @@ func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttr
 	name := fmt.Sprintf("%v to %v with %v", row.from, row.to, mask)
 	if text == "" {
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want none", name, err)
 		}
 		return
 	}
@@ -132,7 +132,7 @@ func TestModifyState(t *testing.T) {
 			t.Errorf("%v to %v: %v; want %s", c.from, c.to, err, c.want)
 		}
 		if h.q.State() != c.from {
-			t.Errorf("%v to %v: refused, but the QP is in %v", c.from, c.to, h.q.State())
+			t.Errorf("%v to %v: refused, and got a QP in %v, want %v", c.from, c.to, h.q.State(), c.from)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestModifyKeepsState(t *testing.T) {
 	got := h.q.Query()
 	if got.State != ib.StateRTS || got.CurState != ib.StateRTS || got.MinRNRTimer != 3 || got.RateLimit != 1000 ||
 		got.Timeout != 14 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want RTS, MinRNRTimer 3, RateLimit 1000 and Timeout 14", got)
 	}
 }
 
@@ -160,11 +160,11 @@ func TestResetAfterOverrun(t *testing.T) {
 		}
 	}
 	if h.q.State() != ib.StateErr {
-		t.Fatalf("%v after an overrun", h.q.State())
+		t.Fatalf("after an overrun: got a QP in %v, want ERR", h.q.State())
 	}
 	h.events()
 	h.must(h.modify(ib.StateReset, ib.QPAttr{}, 0))
 	if events := h.events(); h.q.State() != ib.StateReset || len(events) > 0 {
-		t.Errorf("%v, events %v", h.q.State(), events)
+		t.Errorf("got a QP in %v with events %v, want RESET without", h.q.State(), events)
 	}
 }

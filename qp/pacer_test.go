@@ -28,7 +28,7 @@ func TestPacer(t *testing.T) {
 		}
 		p.sent(1000, 512)
 		if got := p.ready() - 1000; got != c.ns+c.ns/2 {
-			t.Errorf("%d kb/s: 1,536 bytes take %d ns", c.kbps, got)
+			t.Errorf("%d kb/s: 1,536 bytes take %d ns, want %d", c.kbps, got, c.ns+c.ns/2)
 		}
 		late := p.ready() + 1_000_000
 		p.sent(late, 1024)

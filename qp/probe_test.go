@@ -195,7 +195,7 @@ func TestProbe(t *testing.T) {
 			x.post(c.op, n)
 			x.run(1)
 			if len(x.wcs) != 1 || x.wcs[0].Status != ib.WCSuccess {
-				t.Fatalf("completions: %v", x.wcs)
+				t.Fatalf("got completions %v, want one success", x.wcs)
 			}
 			if took := x.now - began; took > c.waits*probeLeast+6*oneWay {
 				t.Errorf("it took %d ns, want %d waits of %d and a few round trips", took, c.waits, probeLeast)
@@ -210,11 +210,11 @@ func TestProbe(t *testing.T) {
 				t.Error("the answer did not arrive")
 			}
 			if packets, held := x.a.flow.InFlight(); packets != 0 || held != 0 {
-				t.Errorf("%d packets, %d bytes in flight at the end", packets, held)
+				t.Errorf("got %d packets, %d bytes in flight at the end, want none", packets, held)
 			}
 			x.run(2) // runs until no arrival or deadline is left
 			if d := x.a.q.Deadline(); d != driver.Never {
-				t.Errorf("a deadline at %d ns, with nothing in flight", d)
+				t.Errorf("with nothing in flight: got a deadline at %d ns, want none", d)
 			}
 		})
 	}
@@ -244,9 +244,9 @@ func TestProbeDeadPeer(t *testing.T) {
 				ends[i] = x.now
 				switch {
 				case c.timeout == 0 && len(x.wcs) != 0:
-					t.Errorf("%v, no timeout: %v", op, x.wcs)
+					t.Errorf("%v, no timeout: got completions %v, want none", op, x.wcs)
 				case c.timeout != 0 && (len(x.wcs) != 1 || x.wcs[0].Status != ib.WCRetryExcErr):
-					t.Errorf("%v, timeout %d: %v", op, c.timeout, x.wcs)
+					t.Errorf("%v, timeout %d: got completions %v, want one RETRY_EXC_ERR", op, c.timeout, x.wcs)
 				}
 				if most := int(c.retries)*flight + 2*probesMost; x.sent > most {
 					t.Errorf("%v, timeout %d: %d packets to a peer that is gone, want at most %d",
@@ -306,7 +306,7 @@ func TestProbePassesFullFlow(t *testing.T) {
 		t.Errorf("%d packets, want the oldest and the latest, with AckReq: %v", len(out), out)
 	}
 	if packets, now := x.a.flow.InFlight(); packets != before || now != held {
-		t.Errorf("%d packets, %d bytes in flight, before the probe %d and %d", packets, now, before, held)
+		t.Errorf("got %d packets, %d bytes in flight, want %d and %d, as before the probe", packets, now, before, held)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestProbeReads(t *testing.T) {
 			x.post(ib.WRRead, n*1024)
 			x.run(2)
 			if len(x.wcs) != 2 || x.wcs[1].Status != ib.WCSuccess || x.a.stats.LocalAckTimeout != 0 {
-				t.Fatalf("%v, %d timeouts", x.wcs, x.a.stats.LocalAckTimeout)
+				t.Fatalf("got completions %v, %d timeouts, want two successes, 0", x.wcs, x.a.stats.LocalAckTimeout)
 			}
 			if answers != c.answers {
 				t.Errorf("%d answers, want %d", answers, c.answers)
@@ -387,7 +387,7 @@ func TestProbeOvertaken(t *testing.T) {
 			x.now += probeLeast
 			x.a.q.HandleTimeout(x.now)
 			if n := len(x.a.emit(x.now, 8)); n != 0 {
-				t.Fatalf("%d packets, in spite of the pacer", n)
+				t.Fatalf("got %d packets, want none: the pacer holds them back", n)
 			}
 			p := ack(psn, 2)
 			p.AETH.Syndrome = c.syndrome
@@ -439,7 +439,7 @@ func TestProbeBacksOff(t *testing.T) {
 		t.Errorf("the third probe got through after %d ns, want (1 + 2 + 4) x %d", took, probeLeast)
 	}
 	if got := x.a.flow.rtt.mean; got != int64(2*oneWay) {
-		t.Errorf("the estimate is %d ns: an answer in doubt has changed it", got)
+		t.Errorf("an answer in doubt: got an estimate of %d ns, want %d still", got, 2*oneWay)
 	}
 	if got := x.nextProbe(); got != 8*probeLeast {
 		t.Errorf("%d ns to the next probe, want %d, as long as it has become", got, 8*probeLeast)
@@ -499,7 +499,7 @@ func TestProbeLongerPath(t *testing.T) {
 			x.now = sent + late
 			x.a.handle(x.now, ack(x.a.q.req.win.nxt.Add(-1), ib.PSN(i+2)))
 			if i >= few && probes > 0 {
-				t.Errorf("a round trip of %d ns: %d probes for message %d", late, probes, i)
+				t.Errorf("a round trip of %d ns: got %d probes for message %d, want none", late, probes, i)
 			}
 		}
 		if got := x.a.flow.rtt.mean; got < int64(late/2) || got > int64(late) {
@@ -530,7 +530,7 @@ func TestProbeSlowPath(t *testing.T) {
 			now = answer
 			a.handle(now, ack(ourPSN.Add(i), ib.PSN(i+1)))
 			if i >= few && sent != 1 {
-				t.Errorf("a round trip of %d ns: message %d left %d times", rtt, i, sent)
+				t.Errorf("a round trip of %d ns: message %d left %d times, want once", rtt, i, sent)
 			}
 		}
 		if got := a.flow.rtt.mean; got < int64(rtt/2) || got > int64(rtt) {

@@ -11,7 +11,7 @@ import (
 func TestRTTEstimate(t *testing.T) {
 	var e rttEstimate
 	if e.overdue() != rttUnknown || e.flight() != rttUnknown {
-		t.Errorf("%d and %d ns before the first sample", e.overdue(), e.flight())
+		t.Errorf("before the first sample: got %d and %d ns, want %d", e.overdue(), e.flight(), rttUnknown)
 	}
 	for _, c := range []struct{ sample, least, most int64 }{
 		{50_000, 50_000, 50_000}, {5_000_000, 4_900_000, 5_000_000}, {0, 1, 1000},
@@ -20,7 +20,7 @@ func TestRTTEstimate(t *testing.T) {
 			e.add(c.sample)
 		}
 		if e.mean < c.least || e.mean > c.most {
-			t.Errorf("%d ns after many samples of %d", e.mean, c.sample)
+			t.Errorf("after many samples of %d: got %d ns, want %d to %d", c.sample, e.mean, c.least, c.most)
 		}
 		if e.overdue() < 2*e.mean || e.overdue() < probeLeast {
 			t.Errorf("a wait of %d ns with round trips of %d", e.overdue(), e.mean)
@@ -67,6 +67,6 @@ func TestRTTOfMany(t *testing.T) {
 		}
 	}
 	if e.mean < quick || e.mean > quick+quick/10 {
-		t.Errorf("%d ns on the average", e.mean)
+		t.Errorf("got %d ns on the average, want %d to %d", e.mean, quick, quick+quick/10)
 	}
 }

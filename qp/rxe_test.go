@@ -258,7 +258,7 @@ func TestReadFromRxe(t *testing.T) {
 						x.await(i)
 					}
 					if c.late == 0 && x.rxe.refused > 0 { // rxe may drop a late request
-						t.Errorf("rxe dropped %d repeated requests", x.rxe.refused)
+						t.Errorf("rxe dropped %d repeated requests, want 0", x.rxe.refused)
 					}
 				})
 			}

@@ -35,7 +35,7 @@ func TestServices(t *testing.T) {
 		}
 		for op := range ib.WROpcode(255) {
 			if got := SupportsSend(c.typ, op); got != slices.Contains(c.takes, op) {
-				t.Errorf("%v takes %v: %v", c.typ, op, got)
+				t.Errorf("%v takes %v: got %v, want %v", c.typ, op, got, !got)
 			}
 		}
 		if SendOps(c.typ) == "" {
@@ -45,7 +45,7 @@ func TestServices(t *testing.T) {
 	for typ := range ib.QPType(255) {
 		known := slices.Contains([]ib.QPType{ib.GSI, ib.RC, ib.UC, ib.UD, ib.XRCINI, ib.XRCTGT}, typ)
 		if Known(typ) != known {
-			t.Errorf("type %d is known: %v", typ, !known)
+			t.Errorf("type %d is known: got %v, want %v", typ, !known, known)
 		}
 	}
 }

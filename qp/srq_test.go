@@ -38,14 +38,14 @@ func TestDue(t *testing.T) {
 		t.Error("the SRQ is not listed just once")
 	}
 	if e, ok := h.srq.TakeEvent(); e != ib.EventSRQLimit || !ok {
-		t.Errorf("%v, %v", e, ok)
+		t.Errorf("got %v, %v, want SRQ_LIMIT_REACHED", e, ok)
 	}
 	if e, ok := h.srq.TakeEvent(); ok {
-		t.Errorf("and %v", e)
+		t.Errorf("got another event, %v, want none", e)
 	}
 	h.srq.SetLimit(1, &h.due)
 	if got := h.srqEvents(); len(got) != 1 {
-		t.Errorf("events after arming it again: %v", got)
+		t.Errorf("after arming it again: got events %v, want one", got)
 	}
 
 	h.recvCQ.Arm(false)
@@ -117,13 +117,13 @@ func TestCorruptSRQ(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.typ, got, c.want)
 		}
 		if got := h.srqEvents(); len(got) != 1 || got[0] != ib.EventSRQErr {
-			t.Errorf("%v: events %v", c.typ, got)
+			t.Errorf("%v: got events %v, want SRQ_ERR", c.typ, got)
 		}
 		h.must(h.modify(ib.StateReset, ib.QPAttr{}, 0))
 		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 		h.handle(0, h.sendOnly(peerPSN))
 		if got := h.srqEvents(); h.q.State() != ib.StateErr || len(got) != 0 {
-			t.Errorf("%v: events %v of the second QP, which is in %v", c.typ, got, h.q.State())
+			t.Errorf("%v: the second QP: got events %v in %v, want none in ERR", c.typ, got, h.q.State())
 		}
 	}
 }

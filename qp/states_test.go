@@ -166,7 +166,7 @@ func inState(t *testing.T, state ib.QPState) (*host, []mr.Placement) {
 		h.q.state = ib.StateSQE // RC never enters SQE by itself
 	}
 	if h.q.State() != state {
-		t.Fatalf("the QP is in %v", h.q.State())
+		t.Fatalf("got a QP in %v, want %v", h.q.State(), state)
 	}
 	return h, late
 }

@@ -170,7 +170,7 @@ func TestReadAgain(t *testing.T) {
 		rt.readAgain(&p, mtu)
 		switch {
 		case s.pending != (c.end != 0) || s.pending != (rt.next() == s):
-			t.Errorf("%s: answered %v", c.name, s.pending)
+			t.Errorf("%s: answered: got %v, want %v", c.name, s.pending, c.end != 0)
 		case s.pending && (!s.begins || s.cursor != c.from || s.end != c.end):
 			t.Errorf("%s: answers %d to %d, want %d to %d", c.name, s.cursor, s.end, c.from, c.end)
 		}
@@ -189,12 +189,12 @@ func TestReadAgainWhileAnswering(t *testing.T) {
 	p.RETH = wire.RETH{VA: 0x1000 + 3*1024, RKey: 7, Len: 1024}
 	rt.readAgain(&p, 1024)
 	if s.begins || s.cursor != 102 || s.end != 104 {
-		t.Errorf("answers from %d to %d, begins %v", s.cursor, s.end, s.begins)
+		t.Errorf("got answers from %d to %d, begins %v, want 102 to 104, false", s.cursor, s.end, s.begins)
 	}
 	p.PSN, p.RETH.VA, p.RETH.Len = 101, 0x1000+1024, 3*1024
 	rt.readAgain(&p, 1024)
 	if !s.begins || s.cursor != 101 || s.end != 104 {
-		t.Errorf("answers from %d to %d, begins %v", s.cursor, s.end, s.begins)
+		t.Errorf("got answers from %d to %d, begins %v, want 101 to 104, true", s.cursor, s.end, s.begins)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestTrainsMakeNoDifference(t *testing.T) {
 			}
 		}
 		if whole.done != trainMessages {
-			t.Fatalf("seed %d: %d messages done", seed, whole.done)
+			t.Fatalf("seed %d: got %d messages done, want %d", seed, whole.done, trainMessages)
 		}
 		for i := range 2 {
 			if !bytes.Equal(whole.hosts[i].mem, single.hosts[i].mem) {

@@ -196,7 +196,7 @@ func unreliableIn(t *testing.T, typ ib.QPType, state ib.QPState) (*host, []mr.Pl
 		h.failSend()
 	}
 	if h.q.State() != state {
-		t.Fatalf("the QP is in %v", h.q.State())
+		t.Fatalf("got a QP in %v, want %v", h.q.State(), state)
 	}
 	return h, late
 }
@@ -276,11 +276,11 @@ func TestNothingCompletesBeforeSent(t *testing.T) {
 	var out [4]TxPacket
 	var wcs [4]ib.WC
 	if n := h.q.NextPackets(0, out[:]); n != 1 || h.sendCQ.Poll(wcs[:]) != 0 {
-		t.Fatalf("%d packets, and perhaps completions", n)
+		t.Fatalf("got %d packets, or completions before Sent, want one packet", n)
 	}
 	h.q.Sent(0)
 	if n := h.sendCQ.Poll(wcs[:]); n != 2 || wcs[0].ID != 1 || wcs[1].ID != 2 {
-		t.Errorf("%d completions: %+v", n, wcs[:n])
+		t.Errorf("got %d completions, %+v, want requests 1 and 2", n, wcs[:n])
 	}
 }
 
@@ -290,14 +290,14 @@ func TestSentIsForUnreliable(t *testing.T) {
 	h := hostIn(t, ib.StateRTS)
 	h.postSend(1, h.region.Key())
 	if n := len(h.emit(0, 4)); n != 1 {
-		t.Fatalf("%d packets", n)
+		t.Fatalf("got %d packets, want 1", n)
 	}
 	h.q.Sent(0)
 	if h.q.Effects().Send {
 		t.Error("there is more to send")
 	}
 	if got := h.outcome(nil); got != "-" {
-		t.Errorf("%q before the ACK", got)
+		t.Errorf("before the ACK: got completion %q, want none", got)
 	}
 }
 

@@ -90,7 +90,8 @@ func TestWindowIsASet(t *testing.T) {
 					t.Fatalf("%d in flight, room for %d, holds its ends", w.inFlight(), w.room())
 				}
 				if w.holds(w.una) != (w.inFlight() > 0) {
-					t.Fatalf("holds una: %v with %d in flight", w.holds(w.una), w.inFlight())
+					t.Fatalf("with %d in flight holds una: got %v, want %v", w.inFlight(), w.holds(w.una),
+						w.inFlight() > 0)
 				}
 			},
 		})
@@ -104,7 +105,7 @@ func TestWindowFull(t *testing.T) {
 		w.start(start)
 		w.nxt = w.nxt.Add(windowSize)
 		if n := w.mark(w.una, windowSize); n != windowSize || w.needed != windowSize {
-			t.Fatalf("from %d: marked %d, needed %d", start, n, w.needed)
+			t.Fatalf("from %d: got %d marked, %d needed, want %d", start, n, w.needed, windowSize)
 		}
 		for i := range windowSize {
 			psn, ok := w.firstNeeded()
@@ -114,7 +115,7 @@ func TestWindowFull(t *testing.T) {
 			w.unmark(psn, 1)
 		}
 		if _, ok := w.firstNeeded(); ok || w.needed != 0 {
-			t.Fatalf("from %d: %d needed at the end", start, w.needed)
+			t.Fatalf("from %d: got %d needed at the end, want 0", start, w.needed)
 		}
 	}
 }
