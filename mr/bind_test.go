@@ -189,20 +189,20 @@ func TestType2States(t *testing.T) {
 		}
 	}
 	if fault := table.Invalidate(pd, theirs, key); fault != FaultQP {
-		t.Errorf("another QP's invalidation: %v", fault)
+		t.Errorf("another QP's invalidation: got %v, want %v", fault, FaultQP)
 	}
 	if fault := table.Invalidate(pd, mine, key); fault != FaultNone {
-		t.Errorf("its own QP's invalidation: %v", fault)
+		t.Errorf("its own QP's invalidation: got %v, want none", fault)
 	}
 	if fault := table.Bind(pd, theirs, key, all(r, 0)); fault != FaultBind {
-		t.Errorf("bind by the key that was invalidated: %v", fault)
+		t.Errorf("bind by the key that was invalidated: got %v, want %v", fault, FaultBind)
 	}
 	key = bind(t, table, w, theirs, all(r, 0))
 	if _, fault := table.CheckRemote(pd, mine, key, 0, 8, 0); fault != FaultQP {
-		t.Errorf("the QP that it belonged to before: %v", fault)
+		t.Errorf("the QP that it belonged to before: got %v, want %v", fault, FaultQP)
 	}
 	if _, fault := table.CheckRemote(pd, theirs, key, 0, 8, 0); fault != FaultNone {
-		t.Errorf("the QP that it belongs to: %v", fault)
+		t.Errorf("the QP that it belongs to: got %v, want none", fault)
 	}
 }
 
@@ -254,7 +254,7 @@ func checkWindowAtomics(t *testing.T, name string, m Memory, direct bool, shift,
 	for va := (first + 7) &^ 7; va+8 <= first+32; va += 8 {
 		s, fault := table.CheckRemote(pd, 17, key, va, 8, ib.RemoteAtomic)
 		if fault != FaultNone {
-			t.Fatalf("%s: %v", name, fault)
+			t.Fatalf("%s: got %v, want none", name, fault)
 		}
 		if _, err := s.FetchAdd(1); err != nil {
 			t.Errorf("%s: address %#x: %v", name, va, err)

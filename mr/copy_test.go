@@ -258,7 +258,7 @@ func TestBytes(t *testing.T) {
 		_, e2 := m.CompareSwap(off, 1, 1)
 		for _, err := range []error{m.ReadAt(p, off), m.WriteAt(p, off), e1, e2} {
 			if err != FaultBounds {
-				t.Errorf("offset %#x: %v", off, err)
+				t.Errorf("offset %#x: got %v, want %v", off, err, FaultBounds)
 			}
 		}
 	}

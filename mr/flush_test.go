@@ -63,6 +63,6 @@ func TestFlush(t *testing.T) {
 		t.Fatal(fault)
 	}
 	if err := s.Flush(global); err != FaultKey {
-		t.Errorf("span of a window that is unbound: %v", err)
+		t.Errorf("span of a window that is unbound: got %v, want %v", err, FaultKey)
 	}
 }

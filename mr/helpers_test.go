@@ -75,7 +75,7 @@ func bind(t testing.TB, table *Table, w *Window, qpn ib.QPN, b ib.MWBind) ib.Key
 	t.Helper()
 	key := ib.NextKey(w.Key())
 	if fault := table.Bind(w.PD(), qpn, key, b); fault != FaultNone {
-		t.Fatalf("bind: %v", fault)
+		t.Fatalf("bind: got %v, want none", fault)
 	}
 	return key
 }

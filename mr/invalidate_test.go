@@ -62,14 +62,14 @@ func TestInvalidatedRegion(t *testing.T) {
 		t.Fatal(fault)
 	}
 	if _, fault := table.Check(pd, r.Key(), 0, 1, 0); fault != FaultKey {
-		t.Errorf("lookup: %v", fault)
+		t.Errorf("lookup: got %v, want %v", fault, FaultKey)
 	}
 	if err := Gather(make([]byte, 8), SGL{{r, 0, 8}}, 0); r.Valid() || !errors.Is(err, FaultKey) {
 		t.Errorf("read: %v", err)
 	}
 	w := newWindow(t, table, pd, ib.MWType1)
 	if fault := table.Bind(pd, 0, ib.NextKey(w.Key()), all(r, 0)); fault != FaultKey {
-		t.Errorf("bind: %v", fault)
+		t.Errorf("bind: got %v, want %v", fault, FaultKey)
 	}
 	if err := table.Deregister(r); err != nil {
 		t.Errorf("deregister: %v", err)

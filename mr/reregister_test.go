@@ -47,7 +47,7 @@ func TestReregister(t *testing.T) {
 			t.Errorf("mask %d: the old key opens: %v", mask, fault)
 		}
 		if err := stale.Read(make([]byte, 8)); err != FaultKey {
-			t.Errorf("mask %d: old span: %v", mask, err)
+			t.Errorf("mask %d: old span: got %v, want %v", mask, err, FaultKey)
 		}
 		s, fault := table.Check(wantPD, next.Key(), wantIOVA, wantMem.Len(), wantAccess)
 		if fault != FaultNone || s.Write([]byte{42}) != nil || wantMem.Direct()[0] != 42 {
@@ -74,7 +74,7 @@ func TestReregisterSameKey(t *testing.T) {
 		t.Fatalf("key %#x after %#x, %d keys, %d before: %v", uint32(next.Key()), uint32(key), table.used, used, err)
 	}
 	if err := stale.Write(make([]byte, 8)); err != FaultKey {
-		t.Errorf("old span: %v", err)
+		t.Errorf("old span: got %v, want %v", err, FaultKey)
 	}
 	for _, c := range []struct {
 		pd   *PD
@@ -97,7 +97,7 @@ func TestReregisterSameKey(t *testing.T) {
 		t.Errorf("rights that cannot be: %v; valid %v", err, next.Valid())
 	}
 	if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("deregister what was replaced: %v", err)
+		t.Errorf("deregister what was replaced: got %v, want %v", err, ib.ErrClosed)
 	}
 	if err := table.Deregister(next); err != nil || table.used != used-1 || table.lookup(key) != nil {
 		t.Errorf("deregister: %v, %d keys left", err, table.used)
@@ -112,7 +112,7 @@ func TestOptionalAccess(t *testing.T) {
 	}
 	for _, bit := range []ib.Access{1 << 19, 1 << 30} {
 		if _, err := table.Register(pd, sized(8), 0, bit); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("rights %#x: %v", uint32(bit), err)
+			t.Errorf("rights %#x: got %v, want %v", uint32(bit), err, ib.ErrInvalid)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestReregisterRefuses(t *testing.T) {
 	}
 	for _, r := range []*Region{r, busy, w.bound} {
 		if _, fault := table.CheckRemote(pd, 17, r.Key(), r.Addr(), 8, 0); fault != FaultNone {
-			t.Errorf("key %#x afterwards: %v", uint32(r.Key()), fault)
+			t.Errorf("key %#x afterwards: got %v, want none", uint32(r.Key()), fault)
 		}
 	}
 	if pd.users[UserRegion] != 2 {
@@ -196,7 +196,7 @@ func TestReregisterInFullTable(t *testing.T) {
 		r = next
 	}
 	if _, err := table.Register(pd, sized(8), 0, 0); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("third region of two: %v", err)
+		t.Errorf("third region of two: got %v, want %v", err, ib.ErrLimit)
 	}
 	if fault := table.Invalidate(pd, 0, r.Key()); fault != FaultNone {
 		t.Fatal(fault)

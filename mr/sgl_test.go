@@ -76,7 +76,7 @@ func TestGatherModel(t *testing.T) {
 				t.Fatalf("split at %d: got %x, want %x", split, got, want)
 			}
 			if err := Gather(make([]byte, len(want)-split+1), sgl, uint64(split)); err != FaultBounds {
-				t.Fatalf("a byte more than there is, from %d: %v", split, err)
+				t.Fatalf("a byte more than there is, from %d: got %v, want %v", split, err, FaultBounds)
 			}
 		}
 	})
@@ -168,7 +168,7 @@ func TestScatterAllOrNothing(t *testing.T) {
 		}
 	}
 	if err := Gather(p, SGL{{a, 0, 16}, {gone, 0, 16}}, 0); !errors.Is(err, FaultKey) {
-		t.Errorf("gather from a region that is gone: %v", err)
+		t.Errorf("gather from a region that is gone: got %v, want %v", err, FaultKey)
 	}
 	list, err := Scatter(SGL{{b, 4, 8}}, 0, p[:8], make([]Placement, 0, 1))
 	if err != nil || len(list) != 1 || list[0].R != b || list[0].Off != 4 || &list[0].Data[0] != &p[0] ||

@@ -143,7 +143,7 @@ func TestTableFull(t *testing.T) {
 	a := register(t, table, pd, sized(1), 0, 0)
 	register(t, table, pd, sized(1), 0, 0)
 	if _, err := table.Register(pd, sized(1), 0, 0); !errors.Is(err, ib.ErrLimit) {
-		t.Fatalf("third region of two: %v", err)
+		t.Fatalf("third region of two: got %v, want %v", err, ib.ErrLimit)
 	}
 	if err := table.Deregister(a); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestKeysChangeOnReuse(t *testing.T) {
 				t.Fatalf("key %#x again", uint32(r.Key()))
 			}
 			if _, fault := table.Check(pd, old.Key(), 0, 1, 0); fault != FaultKey {
-				t.Fatalf("stale key: %v", fault)
+				t.Fatalf("stale key: got %v, want %v", fault, FaultKey)
 			}
 			if old.Valid() || !r.Valid() {
 				t.Fatal("Valid is wrong")
@@ -173,12 +173,12 @@ func TestKeysChangeOnReuse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {
-			t.Fatalf("second Deregister: %v", err)
+			t.Fatalf("second Deregister: got %v, want %v", err, ib.ErrClosed)
 		}
 		old = r
 	}
 	if err := NewTable(1, CountedKeys(counter())).Deregister(old); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("another table's region: %v", err)
+		t.Errorf("another table's region: got %v, want %v", err, ib.ErrForeign)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestKeysAtRandom(t *testing.T) {
 		}
 	}
 	if _, err := table.Register(pd, sized(1), 0, 0); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("one too many: got %v, want %v", err, ib.ErrLimit)
 	}
 	if _, none := have[0]; none {
 		t.Error("an index of 0 was given out")
@@ -228,7 +228,7 @@ func TestKeysAtRandom(t *testing.T) {
 	}
 	for key := range have {
 		if _, fault := table.CheckRemote(pd, 17, key, 0, 1, ib.RemoteRead); fault != FaultNone {
-			t.Fatalf("key %#x: %v", uint32(key), fault)
+			t.Fatalf("key %#x: got %v, want none", uint32(key), fault)
 		}
 	}
 	for _, w := range windows {
@@ -241,7 +241,7 @@ func TestKeysAtRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, fault := table.CheckRemote(pd, 17, r.Key(), 0, 1, 0); fault != FaultKey {
-			t.Fatalf("key %#x after its end: %v", uint32(r.Key()), fault)
+			t.Fatalf("key %#x after its end: got %v, want %v", uint32(r.Key()), fault, FaultKey)
 		}
 	}
 	for range most {
@@ -270,13 +270,13 @@ func TestPDLifetime(t *testing.T) {
 		t.Errorf("free of an idle domain: %v", err)
 	}
 	if err := table.FreePD(pd); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("second free: %v", err)
+		t.Errorf("second free: got %v, want %v", err, ib.ErrClosed)
 	}
 	if err := pd.Acquire(UserQP); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("use of a freed domain: %v", err)
+		t.Errorf("use of a freed domain: got %v, want %v", err, ib.ErrClosed)
 	}
 	if err := NewTable(1, CountedKeys(counter())).FreePD(pd); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("free in another table: %v", err)
+		t.Errorf("free in another table: got %v, want %v", err, ib.ErrForeign)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestPDLimit(t *testing.T) {
 		last = pd
 	}
 	if _, err := table.NewPD(); !errors.Is(err, ib.ErrLimit) {
-		t.Fatalf("domain %d: %v", MaxPDs+1, err)
+		t.Fatalf("domain %d: got %v, want %v", MaxPDs+1, err, ib.ErrLimit)
 	}
 	table.FreePD(last)
 	if _, err := table.NewPD(); err != nil {
@@ -365,7 +365,7 @@ func TestConcurrentChecks(t *testing.T) {
 					return
 				}
 				if _, fault := table.Check(pd, r.Key(), iova, 64, 0); fault != FaultNone {
-					t.Errorf("own region: %v", fault)
+					t.Errorf("own region: got %v, want none", fault)
 				}
 				select {
 				case keys <- r.Key():
@@ -391,7 +391,7 @@ func TestConcurrentChecks(t *testing.T) {
 				}
 			default:
 				if _, fault := table.Check(pd, stay.Key(), 0, 64, 0); fault != FaultNone {
-					t.Errorf("region that stays: %v", fault)
+					t.Errorf("region that stays: got %v, want none", fault)
 					return
 				}
 			}

@@ -44,7 +44,7 @@ func TestAllocWindow(t *testing.T) {
 	}
 	for _, w := range []*Window{w1, w2} {
 		if _, fault := table.CheckRemote(pd, 17, w.Key(), 0, 0, 0); fault != FaultKey {
-			t.Errorf("a new %v window opens: %v", w.Type(), fault)
+			t.Errorf("the key of a new %v window: got %v, want %v", w.Type(), fault, FaultKey)
 		}
 	}
 	if _, err := table.AllocWindow(pd, ib.MWType1); !errors.Is(err, ib.ErrLimit) ||
@@ -94,22 +94,22 @@ func TestFreeWindow(t *testing.T) {
 			t.Fatal(fault)
 		}
 		if err := NewTable(2, CountedKeys(counter())).FreeWindow(w); !errors.Is(err, ib.ErrForeign) {
-			t.Errorf("%v: another table's window: %v", typ, err)
+			t.Errorf("%v: another table's window: got %v, want %v", typ, err, ib.ErrForeign)
 		}
 		if err := table.FreeWindow(w); err != nil {
 			t.Fatal(err)
 		}
 		if err := table.FreeWindow(w); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("%v: second free: %v", typ, err)
+			t.Errorf("%v: second free: got %v, want %v", typ, err, ib.ErrClosed)
 		}
 		if _, fault := table.CheckRemote(pd, 17, key, 0, 8, 0); fault != FaultKey {
-			t.Errorf("%v: key of a freed window: %v", typ, fault)
+			t.Errorf("%v: key of a freed window: got %v, want %v", typ, fault, FaultKey)
 		}
 		if _, err := Scatter(SGL{s}, 0, []byte{1}, nil); err != FaultKey {
-			t.Errorf("%v: write by an old span: %v", typ, err)
+			t.Errorf("%v: write by an old span: got %v, want %v", typ, err, FaultKey)
 		}
 		if fault := table.Bind(pd, 17, ib.NextKey(key), all(r, 0)); fault != FaultKey {
-			t.Errorf("%v: bind of a freed window: %v", typ, fault)
+			t.Errorf("%v: bind of a freed window: got %v, want %v", typ, fault, FaultKey)
 		}
 		if err := errors.Join(table.Deregister(r), table.FreePD(pd)); err != nil {
 			t.Errorf("%v: %v", typ, err)
@@ -138,7 +138,7 @@ func TestRegionWithWindows(t *testing.T) {
 	bind(t, table, w2, 17, all(r, 0))
 	busy("by 2 bound memory windows")
 	if err := table.Deregister(w2.bound); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("deregister of a window's piece: %v", err)
+		t.Errorf("deregister of a window's piece: got %v, want %v", err, ib.ErrInvalid)
 	}
 	table.Invalidate(pd, 17, w2.Key())
 	busy("by 1 bound memory windows")
@@ -235,7 +235,7 @@ func TestCheckRemote(t *testing.T) {
 	})
 	for _, w := range []*Window{f.w1, f.w2, f.zero} {
 		if _, fault := f.table.Check(f.pd, w.Key(), iova+16, 1, 0); fault != FaultKey {
-			t.Errorf("the key of a window as L_Key: %v", fault)
+			t.Errorf("the key of a window as L_Key: got %v, want %v", fault, FaultKey)
 		}
 	}
 }
@@ -312,7 +312,7 @@ func TestWindowMovesBytes(t *testing.T) {
 		}
 		table.Invalidate(pd, 17, key)
 		if _, err := add.Do(); err != FaultKey {
-			t.Errorf("direct %v: placement after the invalidation: %v", direct, err)
+			t.Errorf("direct %v: placement after the invalidation: got %v, want %v", direct, err, FaultKey)
 		}
 	}
 }
@@ -334,19 +334,19 @@ func TestConcurrentBinds(t *testing.T) {
 				half := uint64(key%2) * 64 // of odd keys, the second
 				if fault := table.Bind(pd, qpn, key, ib.MWBind{LKey: r.Key(), Addr: half, Length: 64,
 					Access: ib.RemoteWrite}); fault != FaultNone {
-					t.Errorf("bind: %v", fault)
+					t.Errorf("bind: got %v, want none", fault)
 					return
 				}
 				if _, fault := table.CheckRemote(pd, qpn, old, 0, 0, 0); fault != FaultKey {
-					t.Errorf("the key before: %v", fault)
+					t.Errorf("the key before: got %v, want %v", fault, FaultKey)
 				}
 				s, fault := table.CheckRemote(pd, qpn, key, half, 64, ib.RemoteWrite)
 				if fault != FaultNone {
-					t.Errorf("the new key: %v", fault)
+					t.Errorf("the new key: got %v, want none", fault)
 				}
 				if w.Type() == ib.MWType1 {
 					if fault := table.Invalidate(pd, qpn, r.Key()); fault != FaultState {
-						t.Errorf("invalidate of the region with a window: %v", fault)
+						t.Errorf("invalidate of the region with a window: got %v, want %v", fault, FaultState)
 					}
 				} else if fault := table.Invalidate(pd, qpn, key); fault != FaultNone || s.R.Valid() {
 					t.Errorf("invalidate: %v", fault)

@@ -277,7 +277,7 @@ func TestCMDeviceCloses(t *testing.T) {
 		t.Errorf("then %v", err)
 	}
 	if _, err := a.ch.CreateID(ib.CMIDInit{}); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("a new ID: %v", err)
+		t.Errorf("a new ID: got %v, want %v", err, ib.ErrClosed)
 	}
 	must(t, a.ch.Close())
 	w.b.dev.Step(w.now)
@@ -329,7 +329,7 @@ func TestCMLoopback(t *testing.T) {
 		}
 	}
 	if err := a.id().Bind(netip.MustParseAddrPort("[::1]:7471")); !errors.Is(err, ib.ErrNoAddr) {
-		t.Errorf("bound to ::1 without an address of that family: %v", err)
+		t.Errorf("bind to ::1 without an address of that family: got %v, want %v", err, ib.ErrNoAddr)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestCMLimits(t *testing.T) {
 	}
 	low := b[0].id()
 	if err := low.Bind(netip.AddrPortFrom(netip.IPv6Unspecified(), 1023)); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("a port below 1024: %v", err)
+		t.Errorf("a port below 1024: got %v, want %v", err, os.ErrPermission)
 	}
 	must(t, low.Close())
 	b[0].listen(7471, 0)
@@ -388,7 +388,7 @@ func TestCMLimits(t *testing.T) {
 	// Four IDs: the listener, two requests and one more.
 	extra := b[1].id()
 	if _, err := b[1].ch.CreateID(ib.CMIDInit{}); !errors.Is(err, ib.ErrLimit) {
-		t.Errorf("a fifth ID: %v", err)
+		t.Errorf("a fifth ID: got %v, want %v", err, ib.ErrLimit)
 	}
 	late := ask()
 	if ev := a.next(ib.CMRejected); ev.ID != late || ev.Status != int(ib.RejectNoResources) {
@@ -530,7 +530,7 @@ func TestCMOwner(t *testing.T) {
 	b.next(ib.CMConnectResponse)
 
 	if err := a.id().Bind(netip.MustParseAddrPort("192.0.2.77:0")); !errors.Is(err, ib.ErrNoAddr) {
-		t.Errorf("bound to another host's address: %v", err)
+		t.Errorf("bind to another host's address: got %v, want %v", err, ib.ErrNoAddr)
 	}
 	for _, init := range []ib.CMIDInit{{Space: 0x0184}, {ServiceID: 0x1840000 + 7471},
 		{ServiceID: 0x1060000 | 0x80_0000}} {
@@ -539,7 +539,7 @@ func TestCMOwner(t *testing.T) {
 		}
 	}
 	if err := asked.Migrate(w.newCM(w.a).ch); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("an ID went to another owner's channel: %v", err)
+		t.Errorf("migration to another owner's channel: got %v, want %v", err, ib.ErrForeign)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestMulticast(t *testing.T) {
 		t.Errorf("a QP that left the group got %+v", wcs[0])
 	}
 	if err := w.b.qp.DetachMulticast(group); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("detached twice: %v", err)
+		t.Errorf("detached twice: got %v, want %v", err, ib.ErrInvalid)
 	}
 }
 

@@ -247,7 +247,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 	_, poll := a.cq.Poll(nil)
 	for i, err := range []error{send, recv, shared, poll, a.cq.Arm(false)} {
 		if !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("verb %d: %v", i, err)
+			t.Errorf("verb %d: got %v, want %v", i, err, ib.ErrNotSupported)
 		}
 	}
 	before := a.cq.Entries()
@@ -264,6 +264,6 @@ func TestTenantsOwnEnd(t *testing.T) {
 	}
 	defer dev.Close()
 	if err := dev.SetDoorbells(0, a, -1); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("SetDoorbells on a link in memory: %v", err)
+		t.Errorf("SetDoorbells on a link in memory: got %v, want %v", err, errors.ErrUnsupported)
 	}
 }
