@@ -117,7 +117,7 @@ func (w *world) nothingLeft() {
 	}
 	for _, h := range []*host{w.a, w.b} {
 		if st := h.dev.CMStats(); st.Open != 0 {
-			w.t.Errorf("%v still holds %d connections", h.gid().Addr(), st.Open)
+			w.t.Errorf("%v: got %d connections held, want none", h.gid().Addr(), st.Open)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestCMOwnerDies(t *testing.T) {
 			must(t, dies.ch.Close())
 			w.settle()
 			if w.now != died {
-				t.Errorf("%d ns have passed", w.now-died)
+				t.Errorf("got %d ns passed, want none", w.now-died)
 			}
 			got := types(lives.events())
 			if n := len(s.want) - 1; n >= 0 && s.want[n] != ib.CMTimewaitExit && !slices.Equal(got, s.want) {

@@ -20,7 +20,7 @@ func TestEveryOperation(t *testing.T) {
 		w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, SGL: w.a.sge(0, n), Imm: 42})
 		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != 7 || wc.ByteLen != n || wc.Imm != 42 ||
 			wc.Flags&ib.WCWithImm == 0 {
-			t.Errorf("MTU %d: SEND: receive completed as %+v", mtu, wc)
+			t.Errorf("MTU %d: SEND: got completion %+v, want request 7, %d bytes, immediate 42", mtu, wc, n)
 		}
 		w.wantDone(w.a, 1)
 		if !bytes.Equal(w.a.buf[:n], w.b.buf[:n]) {

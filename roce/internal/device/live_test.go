@@ -80,7 +80,7 @@ func TestRewrittenMemory(t *testing.T) {
 	}
 	for _, h := range []*host{w.a, w.b} {
 		if n := h.dev.Stats().RxICRCErrors; n != 0 {
-			t.Errorf("%v: %d packets with a wrong ICRC", h.gid().Addr(), n)
+			t.Errorf("%v: got %d packets with a wrong ICRC, want none", h.gid().Addr(), n)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestOffloadLies(t *testing.T) {
 						w.exchange(list, op, 10_000, byte(i))
 					}
 					if n := w.a.dev.Stats().CompleterRetry - before; n != 0 {
-						t.Errorf("%d repetitions with offload off", n)
+						t.Errorf("got %d repetitions with offload off, want none", n)
 					}
 				})
 			}
@@ -240,7 +240,7 @@ func TestOffloadTriedAgain(t *testing.T) {
 			lie = !honest
 			w.now += ib.Instant(10 * time.Minute)
 			if w.exchange(list, ib.WRSend, 10_000, 1); w.a.dev.Offload() != device.OffloadOn {
-				t.Fatalf("after ten minutes offload is %v", w.a.dev.Offload())
+				t.Fatalf("after ten minutes: got offload %v, want %v", w.a.dev.Offload(), device.OffloadOn)
 			}
 			if !honest {
 				w.giveUp(list)
@@ -394,7 +394,7 @@ func TestOffloadSilence(t *testing.T) {
 	}
 	for range list {
 		if wc := w.poll(w.a); wc.Status != ib.WCRetryExcErr {
-			t.Fatalf("completion %+v from a dead peer", wc)
+			t.Fatalf("from a dead peer: got completion %+v, want %v", wc, ib.WCRetryExcErr)
 		}
 	}
 	if w.a.dev.Offload() != device.OffloadOn || w.b.dev.Offload() != device.OffloadOn {

@@ -88,7 +88,7 @@ func TestMulticast(t *testing.T) {
 		w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), AH: ah.Num(), RemoteQPN: ib.QPNMulticast,
 			RemoteQKey: qkey})
 		if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
-			t.Fatalf("sender: %v", wc.Status)
+			t.Fatalf("sender: got %v, want success", wc.Status)
 		}
 	}
 	for _, h := range []*host{w.a, w.b} {
@@ -112,11 +112,11 @@ func TestMulticast(t *testing.T) {
 	}
 	post()
 	if wc := w.poll(w.a); wc.ID != 6 {
-		t.Errorf("member that stayed: %+v", wc)
+		t.Errorf("member that stayed: got completion %+v, want that of request 6", wc)
 	}
 	var wcs [1]ib.WC
 	if n, _ := w.b.cq.Poll(wcs[:]); n != 0 {
-		t.Errorf("a QP that left the group got %+v", wcs[0])
+		t.Errorf("a QP that left the group: got %+v, want no completion", wcs[0])
 	}
 	if err := w.b.qp.DetachMulticast(group); !errors.Is(err, ib.ErrInvalid) {
 		t.Errorf("detached twice: got %v, want %v", err, ib.ErrInvalid)
@@ -194,7 +194,7 @@ func TestBusy(t *testing.T) {
 	}
 	must(t, xsrq.Close())
 	if n := h.dev.Workers(); n != 0 {
-		t.Errorf("%d workers without slow memory", n)
+		t.Errorf("got %d workers without slow memory, want none", n)
 	}
 }
 
@@ -219,11 +219,11 @@ func TestSharedMemory(t *testing.T) {
 	}
 	w.send(w.a, ib.SendWR{Opcode: ib.WRRead, SGL: w.a.sge(0, 64), RemoteAddr: readOnly.Addr(), RKey: readOnly.RKey()})
 	if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
-		t.Errorf("read by the other key: %v", wc.Status)
+		t.Errorf("read by the other key: got %v, want success", wc.Status)
 	}
 	write.RKey = readOnly.RKey()
 	w.send(w.a, write)
 	if wc := w.poll(w.a); wc.Status != ib.WCRemAccessErr {
-		t.Errorf("write by the key that may only read: %v", wc.Status)
+		t.Errorf("write by the key that may only read: got %v, want %v", wc.Status, ib.WCRemAccessErr)
 	}
 }

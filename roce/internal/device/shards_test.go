@@ -95,7 +95,7 @@ func TestCompVector(t *testing.T) {
 	const shards = 4
 	h := newWorld(t, 1, 64, stack{above: same, below: same, shards: shards}).a
 	if n := h.dev.Attr().CompVectors; n != shards {
-		t.Fatalf("%d vectors, %d shards", n, shards)
+		t.Fatalf("got %d vectors, want one for each of %d shards", n, shards)
 	}
 	var dealt [shards]int
 	for i := range 3 * shards {
@@ -303,11 +303,11 @@ func TestGroupOverShards(t *testing.T) {
 		}
 		for _, q := range members {
 			if got[q.Num()] != 1 {
-				t.Errorf("QP %#x got %d copies", uint32(q.Num()), got[q.Num()])
+				t.Errorf("QP %#x: got %d copies, want 1", uint32(q.Num()), got[q.Num()])
 			}
 		}
 		if n != len(members) {
-			t.Errorf("%d copies for %d members", n, len(members))
+			t.Errorf("got %d copies, want one for each of %d members", n, len(members))
 		}
 		last := len(members) - 1
 		must(t, members[last].DetachMulticast(gid))

@@ -41,7 +41,7 @@ func TestSharesTakeTurns(t *testing.T) {
 		b.dev.Step(w.now)
 	}
 	if frames < qps {
-		t.Fatalf("the other application has sent %d packets only", frames)
+		t.Fatalf("the other application: got %d packets sent, want at least %d", frames, qps)
 	}
 	b.recv(ib.RecvWR{SGL: []ib.SGE{{Addr: 0x1000, Length: 8, LKey: b.mr.LKey()}}})
 	frames = 0

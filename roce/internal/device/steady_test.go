@@ -61,7 +61,7 @@ func testNoAllocation(t *testing.T, s stack, slow bool) {
 		}
 		one()
 		if n := testing.AllocsPerRun(50, one); n != 0 {
-			t.Errorf("%s: %v allocations", c.name, n)
+			t.Errorf("%s: got %v allocations, want none", c.name, n)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func TestStuckMemory(t *testing.T) {
 			post(1 << 10) // which waits for the next turn
 			await(t, "OnStuck", w.stuck)
 			if w.mem.inline.Load() != inline {
-				t.Errorf("the worker's turn is inline: %v", !inline)
+				t.Errorf("the worker's turn is inline: got %v, want %v", !inline, inline)
 			}
 			for i := range 20 { // other data, in buffers that may have held the WRITE's
 				w.send(w.a, ib.SendWR{ID: uint64(i), Opcode: ib.WRWrite, SGL: w.a.sge(100*i, 1<<15),
@@ -224,7 +224,7 @@ func TestCloseStuckMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := w.mem.within.Load(); n != 0 {
-				t.Errorf("%d accesses under way after MR.Close", n)
+				t.Errorf("after MR.Close: got %d accesses under way, want none", n)
 			}
 			await(t, "the memory is let go of", gone)
 			w.worker.Close()

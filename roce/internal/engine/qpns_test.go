@@ -46,7 +46,7 @@ func testQPNumbers(t *testing.T, table *qpnTable, shard, shards int) {
 		live = live[:0]
 	}
 	if table.used != 0 {
-		t.Fatalf("%d numbers are in use", table.used)
+		t.Fatalf("got %d numbers in use, want none", table.used)
 	}
 	n := 0
 	for ; table.room(); n++ {

@@ -40,10 +40,10 @@ func TestSpinner(t *testing.T) {
 				t.Errorf("budget %v, want %v", time.Duration(s.budget), time.Duration(tt.want))
 			}
 			if on := s.idle(now); on != (tt.want > 0) {
-				t.Errorf("when the idle time begins: idle returns %v", on)
+				t.Errorf("when the idle time begins: got %v of idle, want %v", on, tt.want > 0)
 			}
 			if on := s.idle(now + max(tt.want-1, 0)); on != (tt.want > 0) {
-				t.Errorf("just before the budget ends: idle returns %v", on)
+				t.Errorf("just before the budget ends: got %v of idle, want %v", on, tt.want > 0)
 			}
 			if s.idle(now + tt.want) {
 				t.Error("idle returns true when the budget has ended")

@@ -100,7 +100,7 @@ func TestIdentificationCorruption(t *testing.T) {
 		counter++
 	}
 	if accepted > 0 {
-		t.Errorf("%d of %d corrupt frames were accepted", accepted, flips)
+		t.Errorf("got %d of %d corrupt frames accepted, want none", accepted, flips)
 	}
 }
 

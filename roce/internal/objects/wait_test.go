@@ -89,7 +89,7 @@ func TestStaleEvent(t *testing.T) {
 		synctest.Wait()
 		c.complete(3)
 		if id := <-got; id != 3 {
-			t.Errorf("completion of %d", id)
+			t.Errorf("got the completion of %d, want that of 3", id)
 		}
 	})
 }
