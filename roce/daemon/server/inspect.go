@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
@@ -83,6 +84,36 @@ func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
 	}
 }
 
+// lookBatch is how many objects whose state a lock of a shard guards are looked at before a rest. Whoever inspects the
+// daemon holds such a lock for one object at a time, but tens of thousands of them in a row would cost the clients of
+// the shard their latency.
+const lookBatch = 64
+
+// rest is the pause after lookBatch objects.
+func rest() { time.Sleep(time.Millisecond) }
+
+// looks is one inspection. All inspections share one rate, however many are asked for at a time, and take turns.
+type looks struct {
+	s *Server
+	n int
+}
+
+func (s *Server) look() *looks {
+	s.looking.Lock()
+	return &looks{s: s}
+}
+
+// next is called for each object.
+func (l *looks) next() {
+	if l.n++; l.n%lookBatch == 0 {
+		l.s.rest()
+		l.s.looking.Unlock()
+		l.s.looking.Lock()
+	}
+}
+
+func (l *looks) end() { l.s.looking.Unlock() }
+
 // nameOf returns the name of a process.
 func nameOf(pid int32) string {
 	name, _ := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
@@ -92,7 +123,10 @@ func nameOf(pid int32) string {
 // QPs describes the queue pairs of all clients, by device and number.
 func (s *Server) QPs() []QPInfo {
 	list := []QPInfo{}
+	look := s.look()
+	defer look.end()
 	objectsOf(s, func(device string, who Owner, q *device.QP) {
+		look.next()
 		a, err := q.Query()
 		if err != nil {
 			return // it has just been closed
@@ -114,7 +148,10 @@ func (s *Server) QPs() []QPInfo {
 // QPStates returns how many queue pairs of clients are in each state, by device. Devices without any are left out.
 func (s *Server) QPStates() map[string][ib.NumQPStates]int {
 	states := map[string][ib.NumQPStates]int{}
+	look := s.look()
+	defer look.end()
 	objectsOf(s, func(device string, _ Owner, q *device.QP) {
+		look.next()
 		if a, err := q.Query(); err == nil { // else it has just been closed
 			counts := states[device]
 			counts[a.State]++
@@ -128,7 +165,10 @@ func (s *Server) QPStates() map[string][ib.NumQPStates]int {
 // has not taken yet are not among them.
 func (s *Server) CMIDs() []CMInfo {
 	list := []CMInfo{}
+	look := s.look()
+	defer look.end()
 	objectsOf(s, func(device string, who Owner, id *device.CMID) {
+		look.next()
 		a, err := id.Query()
 		if err != nil {
 			return // it has just been closed

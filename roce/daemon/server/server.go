@@ -45,8 +45,10 @@ type Server struct {
 	units []*unit // in the order in which clients see them
 
 	privileged func(uid uint32) bool                                          // privileged, except in tests
+	rest       func()                                                         // rest, except in tests
 	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, except in tests
 
+	looking                      sync.Mutex // held by inspections, by turns; taken first
 	accounts                     accounts
 	memfds                       memfds
 	strangers                    *closer // for connections whose user is not known
@@ -80,8 +82,7 @@ type unit struct {
 	groups  groups
 }
 
-// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names those that have
-// not.
+// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names the others.
 func (s *Server) Alive(ctx context.Context) error {
 	var errs []error
 	for _, u := range s.units {
@@ -97,7 +98,7 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
 			ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, send: (*abi.Conn).Send, strangers: newCloser(),
+	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send, strangers: newCloser(),
 		sessions: map[*session]struct{}{}, lastLeft: time.Now()}
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
