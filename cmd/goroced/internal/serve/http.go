@@ -12,8 +12,6 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // maxMetrics bounds the connections to the metrics listener.
@@ -46,8 +44,8 @@ func (w web) close() {
 
 // serveHTTP serves the admin socket and, if configured, metrics on TCP.
 func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
-	start := func(l net.Listener, h http.Handler) {
-		s := &http.Server{Handler: h, ConnContext: withPeer, ReadHeaderTimeout: headerLimit,
+	start := func(l net.Listener, h http.Handler, note func(net.Conn, http.ConnState)) {
+		s := &http.Server{Handler: h, ConnContext: withPeer, ConnState: note, ReadHeaderTimeout: headerLimit,
 			ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit, MaxHeaderBytes: 16 << 10,
 			ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
 		servers = append(servers, s)
@@ -66,7 +64,12 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 			pages = slices.Concat(pages, profiles)
 		}
 		index(mux, pages...)
-		start(netutil.LimitListener(tcp, maxMetrics), mux)
+		c := newCrowd(maxMetrics)
+		h := c.limit(mux)
+		if !r.Config.MetricsPublic {
+			h = local(h)
+		}
+		start(tcp, h, c.note)
 	}
 	mux := http.NewServeMux()
 	r.observe(mux)
@@ -76,7 +79,7 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 	if admin != nil {
 		mux.Handle("/v1/", admin)
 	}
-	start(newPeerListener(on.admin), authorize(mux))
+	start(newPeerListener(on.admin), authorize(mux), nil)
 	return servers
 }
 
