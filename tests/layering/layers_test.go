@@ -143,7 +143,9 @@ var layers = []struct {
 		{"examples/srq", []string{"ib", "roce/host", "roce/rdmacm"}},
 		{"examples/multicast", []string{"ib", "roce/host", "roce/rdmacm"}},
 		{"examples/http", []string{"roce/host", "roce/rdmacm", "roce/rsocket"}},
-		{"examples/faults", []string{"ib"}},
+		{"examples/faults/ask", []string{"ib", "roce/rdmacm"}},
+		{"examples/faults/stopandwait", []string{"ib"}},
+		{"examples/faults/quorum", []string{"roce/rdmacm", "roce/rsocket"}},
 	}},
 	{"tests", []row{
 		{"tests/require", nil},

@@ -1,14 +1,10 @@
-// Package faults is an application's own protocol, and a test of it on a bad network that can be repeated.
+// Package stopandwait moves messages over unreliable datagrams: each has a number, the receiver acknowledges it, and
+// the sender repeats it until then (stop and wait). Its test runs both ends on a network that loses, repeats, delays
+// and swaps a good part of all packets.
 //
-//	go test ./examples/faults                              # twenty networks
-//	go test ./examples/faults -run Transfer -faults.seed=7 # one of them
-//
-// The protocol (this file) moves messages over unreliable datagrams: each has a number, the receiver acknowledges it,
-// and the sender repeats it until then (stop and wait). The test (protocol_test.go) runs both ends in one process: two
-// devices on a network in memory (link/mem) that loses, repeats, delays and swaps frames as its seed says (link/wrap).
-// It needs no sockets, no privileges, and no time: its clock is that of testing/synctest. The same seed makes the same
-// faults; only the order of goroutines that run at one instant may differ.
-package faults
+//	go test ./examples/faults/stopandwait                                  # twenty networks
+//	go test ./examples/faults/stopandwait -run Transfer -simtest.seed=7    # one of them
+package stopandwait
 
 import (
 	"context"
