@@ -17,7 +17,8 @@ func TestInspectionRests(t *testing.T) {
 	must(t, err)
 	const n = 3*lookBatch + 1
 	for range n {
-		_, err := pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		_, err := pd.CreateQP(ib.QPInit{Type: ib.UD, SendCQ: cq, RecvCQ: cq, Cap: ib.QPCap{MaxSendWR: 1,
+			MaxSendSGE: 1}})
 		must(t, err)
 	}
 	rests := 0

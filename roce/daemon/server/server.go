@@ -98,8 +98,9 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
 			ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send, strangers: newCloser(),
-		sessions: map[*session]struct{}{}, lastLeft: time.Now()}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send,
+		strangers: newCloser(),
+		sessions:  map[*session]struct{}{}, lastLeft: time.Now()}
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
