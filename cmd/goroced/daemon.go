@@ -59,7 +59,8 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 			dev.Shards())
 	}
 	var err error
-	if d.Server, err = server.New(d.devices, server.Options{Log: log, OnEvent: d.changed}); err != nil {
+	if d.Server, err = server.New(d.devices, server.Options{Log: log, OnEvent: d.changed,
+		NoAdministrator: c.Administrator == "none"}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
 	d.createTree(socket)

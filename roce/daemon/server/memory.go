@@ -62,9 +62,12 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	return nil, driver.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
+// isOwn reports whether a user is the daemon's own, whose processes it may reach by the right to ptrace.
+func (s *Server) isOwn(uid uint32) bool { return int(uid) == os.Getuid() && !s.opts.NoAdministrator }
+
 // openProcess makes the memory of the client's process accessible.
 func (c *session) openProcess(op abi.Op, fds []int) error {
-	own := int(c.who.Uid) == os.Getuid()
+	own := c.srv.isOwn(c.who.Uid)
 	may := &c.srv.otherProcesses
 	if own {
 		may = &c.srv.ownProcesses

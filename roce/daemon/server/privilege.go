@@ -11,7 +11,8 @@ import (
 
 // Linux checks whether the calling process has a capability. A peer's credentials (SO_PEERCRED)
 // contain no capabilities, and /proc may show those of another program, if the process has
-// executed one since. So the daemon checks for root or its own user instead.
+// executed one since. So the daemon checks for root or its own user instead, or with
+// Options.NoAdministrator gives nobody what takes a capability.
 
 // privileged reports whether that user may do what the kernel allows processes with capabilities.
 func privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }

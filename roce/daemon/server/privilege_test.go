@@ -3,11 +3,19 @@ package server
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/roce/internal/device"
+	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/link/udp"
+	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // newQP creates a QP in RESET.
@@ -57,6 +65,31 @@ func TestPrivilegedQKey(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestNoAdministrator checks that with this option the daemon's own user, and root, may no more than others: neither
+// privileged Q_Keys and ports, nor memory by the daemon's own right to ptrace.
+func TestNoAdministrator(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		links, err := udp.OpenShards([]netip.Addr{linktest.Loopback()}, udp.Options{}, 1)
+		must(t, err)
+		dev, err := device.OpenShards([]link.Link{wrap.Seal(wrap.Loopback(links[0]))}, device.Options{})
+		must(t, err)
+		s, err := New([]roce.Device{dev}, Options{OwnProcesses: true, NoAdministrator: none})
+		must(t, err)
+		for _, uid := range []uint32{0, uint32(os.Geteuid())} {
+			if got := s.privileged(uid); got == none {
+				t.Errorf("without an administrator %v: user %d is privileged %v, want %v", none, uid, got, !none)
+			}
+			err := s.mayBind(uid)(ib.PortSpaceTCP, 80)
+			allowed(t, err, !none, "1024 and above")
+		}
+		if got := s.isOwn(uint32(os.Getuid())); got == none {
+			t.Errorf("without an administrator %v: the daemon reaches processes of its user %v, want %v", none, got, !none)
+		}
+		must(t, dev.Close())
+		must(t, s.Close())
 	}
 }
 

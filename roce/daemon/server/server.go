@@ -29,7 +29,10 @@ type Options struct {
 	// OwnProcesses lets clients of the daemon's own user register any of their memory, not
 	// only memfds; OtherProcesses lets clients of other users do so.
 	OwnProcesses, OtherProcesses bool
-	Log                          *slog.Logger // nil for none
+	// NoAdministrator makes root and the daemon's own user users like all others: where every container has its own
+	// root, the user says nothing.
+	NoAdministrator bool
+	Log             *slog.Logger // nil for none
 	// Allow returns an error, which the client gets, if a user may not use the daemon. If it
 	// is nil, every user that can connect may.
 	Allow func(uid, gid uint32) error
@@ -99,8 +102,10 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 			ib.ErrInvalid)
 	}
 	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send,
-		strangers: newCloser(),
-		sessions:  map[*session]struct{}{}, lastLeft: time.Now()}
+		strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now()}
+	if o.NoAdministrator {
+		s.privileged = func(uint32) bool { return false }
+	}
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -40,6 +40,11 @@ type Config struct {
 	OwnProcesses   bool
 	OtherProcesses bool
 
+	// Administrator says who may have ports below 1024 and privileged Q_Keys, and whose processes the daemon reaches by
+	// the right to ptrace: "own" are root and the daemon's own user, "none" is nobody. Where every container has a root
+	// of its own, root is nobody special.
+	Administrator string
+
 	LogLevel  slog.Level
 	LogFormat string // "text" or "json"
 
@@ -101,8 +106,8 @@ func defaults(uid int, getenv func(string) string, m machine.Capacity) *Config {
 		Connection: Limits{QPs: 1 << 13, MRs: 1 << 16, MWs: 1 << 16, CQs: 1 << 13, CQEntries: 1 << 20, PDs: 1 << 12,
 			SRQs: 1 << 12,
 			AHs:  1 << 16, XRCDs: 1 << 10, Channels: 1 << 12, Pinned: part(m.Memory, 4), Heap: part(m.Memory, 16)},
-		OwnProcesses: true,
-		LogLevel:     slog.LevelInfo, LogFormat: "text",
+		OwnProcesses: true, Administrator: "own",
+		LogLevel: slog.LevelInfo, LogFormat: "text",
 		origins: map[string]origin{},
 	}
 	if uid == 0 {

@@ -346,7 +346,7 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
 	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 17, "GOROCED_METRICS_LISTEN_": 3,
-		"GOROCED_X_Y": 49} {
+		"GOROCED_X_Y": 50} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)

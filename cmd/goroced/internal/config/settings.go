@@ -30,6 +30,7 @@ func settings(c *Config) []setting {
 		{"socket_group", false, group(&c.SocketGroup)},
 		{"drain", true, duration(&c.Drain, time.Hour)},
 		{"idle_exit", false, duration(&c.IdleExit, 24*time.Hour)},
+		{"administrator", false, choice(&c.Administrator, "own", "none")},
 		{"limits.user.connections", true, number(&c.User.Connections, maxCount)},
 		{"limits.user.cm_ids", true, number(&c.User.CMIDs, maxCount)},
 		{"limits.user.cm_listeners", true, number(&c.User.CMListeners, maxCount)},
