@@ -3,6 +3,7 @@
 package procmem
 
 import (
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ type vectors struct {
 var vectorPool = sync.Pool{New: func() any { return new(vectors) }}
 
 // room reports whether one more packet has room.
-func (v *vectors) room() bool { return v.nl+2 <= len(v.local) && v.nr < len(v.remote) }
+func (v *vectors) room() bool { return v.nl+2 <= len(v.local) && v.nr+2 <= len(v.remote) }
 
 // empty removes all, so that the pool does not keep buffers alive.
 func (v *vectors) empty() {
@@ -40,14 +41,29 @@ func (v *vectors) add(at uint64, b []byte, write bool) {
 	if last > 0 {
 		v.addLocal(b[len(b)-last:])
 	}
-	if n := v.nr - 1; n >= 0 && uint64(v.remote[n].Base)+uint64(v.remote[n].Len) == at {
-		v.remote[n].Len += len(b)
+	if weak && last > 0 && last < len(b) {
+		v.addRemote(at, len(b)-last, true)
+		v.addRemote(at+uint64(len(b)-last), last, false)
 	} else {
-		v.remote[v.nr] = unix.RemoteIovec{Base: uintptr(at), Len: len(b)}
-		v.nr++
+		v.addRemote(at, len(b), true)
 	}
 	v.total += len(b)
 }
+
+// addRemote appends n bytes at an address of the process, to the vector before if they join it.
+func (v *vectors) addRemote(at uint64, n int, join bool) {
+	if i := v.nr - 1; join && i >= 0 && uint64(v.remote[i].Base)+uint64(v.remote[i].Len) == at {
+		v.remote[i].Len += n
+		return
+	}
+	v.remote[v.nr] = unix.RemoteIovec{Base: uintptr(at), Len: n}
+	v.nr++
+}
+
+// weak reports that other processors may see stores out of order. Then the end of a packet is a remote vector of its
+// own: before the kernel turns to it, it gives back the pages of the one before, by atomic operations that are full
+// barriers. So a program that polls the end does not find it before the rest. amd64 shows stores in their order.
+var weak = runtime.GOARCH != "amd64"
 
 func (v *vectors) addLocal(b []byte) {
 	v.local[v.nl].Base = &b[0]

@@ -3,6 +3,7 @@
 package procmem
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/mr"
 )
@@ -125,5 +128,31 @@ func testPolled(t *testing.T, c *child) {
 	}
 	if got := c.line(); got != "done" {
 		t.Error(got)
+	}
+}
+
+// TestWeakOrder checks that where stores may be seen out of order the end of a packet is a remote vector of its own, and
+// that all arrives as elsewhere, by both ways to the memory.
+func TestWeakOrder(t *testing.T) {
+	defer func(before bool) { weak = before }(weak)
+	weak = true
+	var v vectors
+	v.add(0x1000, make([]byte, 100), true)
+	v.add(0x1064, make([]byte, 60), true)
+	want := []unix.RemoteIovec{{Base: 0x1000, Len: 96}, {Base: 0x1060, Len: 4 + 52}, {Base: 0x1098, Len: 8}}
+	if got := v.remote[:v.nr]; !slices.Equal(got, want) {
+		t.Errorf("two packets: got %x, want %x", got, want)
+	}
+	for _, c := range []*child{start(t), start(t).bind()} {
+		m, pieces, got := c.memory(1<<14), []mr.Piece(nil), make([]byte, 100)
+		for i := range 150 { // more than one call
+			pieces = append(pieces, mr.Piece{Off: uint64(100 * i), B: bytes.Repeat([]byte{byte(i)}, 100)})
+		}
+		c.must(m.WriteVector(pieces))
+		for i, p := range pieces {
+			if c.must(m.ReadAt(got, p.Off)); !bytes.Equal(got, p.B) {
+				t.Fatalf("packet %d: got %x, want %x", i, got, p.B)
+			}
+		}
 	}
 }
