@@ -136,6 +136,7 @@ func (n *Net) close() {
 	if n.t.Failed() {
 		n.t.Logf("the last packets with seed %d:\n%s", n.config.Seed, n.record.ladder(n))
 	}
+	n.t = nil // it refers to the cleanup functions of the test, and memory of devices may be kept after the end
 }
 
 // Seed returns the seed of the simulation.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -260,4 +261,23 @@ func TestInbound(t *testing.T) {
 			t.Errorf("two senders took %v, want %v to twice that", took, least)
 		}
 	})
+}
+
+// TestForgets: a simulation that has ended keeps nothing of its test, though somebody still has a device.
+func TestForgets(t *testing.T) {
+	freed := make(chan struct{})
+	var net *simtest.Net
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		net = n
+		large := new([1 << 20]byte)
+		runtime.AddCleanup(large, func(c chan struct{}) { close(c) }, freed)
+		t.Cleanup(func() { large[0] = 1 })
+	})
+	runtime.GC()
+	select {
+	case <-freed:
+	case <-time.After(30 * time.Second):
+		t.Error("memory of a cleanup function is still kept 30 s after the test, want it free")
+	}
+	runtime.KeepAlive(net)
 }
