@@ -20,9 +20,9 @@
 // Each simulation is a bubble of testing/synctest: package time shows virtual time to all goroutines that the test
 // starts, and the time moves on only while all of them wait. So they must wait for completions (ib.WaitOne, CQ.Wait)
 // and not poll in a loop: a loop never lets the time move. Channels, contexts and timers must be made in the
-// simulation. Names of hosts and services cannot be looked up: the system's resolver has threads of its own. When the
-// function of the test has returned, the context of its T ends, its cleanup functions run, and the
-// hosts are closed; that must end all goroutines.
+// simulation. synctest.Wait belongs to the simulation: tests do not call it. Names of hosts and services cannot be
+// looked up: the system's resolver has threads of its own. When the function of the test has returned, the context of
+// its T ends, its cleanup functions run, and the hosts are closed; that must end all goroutines.
 //
 // # Repetition
 //

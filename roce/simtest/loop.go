@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"fmt"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,10 @@ func (n *Net) run() {
 		synctest.Wait()
 		if now := n.Now(); now != at {
 			at, turns = now, 0
+		}
+		if limit := cmp.Or(n.config.Limit, DefaultLimit); time.Duration(at) > limit {
+			panic(fmt.Sprintf("simtest: %s has not ended after %v of virtual time; the last packets with "+
+				"-simtest.seed=%d:\n%s", n.t.Name(), limit, n.config.Seed, n.record.ladder(n)))
 		}
 		if turns++; turns == turnsMost {
 			panic(fmt.Sprintf("simtest: after %d turns at %v there is still something to do: does a goroutine post "+

@@ -27,7 +27,11 @@ var (
 type Config struct {
 	Hosts int    // 2 if 0, 250 at most
 	Seed  uint64 // 1 if 0. It determines the numbers of the devices, and the faults.
-	Seeds int    // Run does this many simulations, with the seeds Seed, Seed+1 and so on; 1 if 0
+	// Limit is the virtual time after which a simulation that has not ended fails, with a panic; DefaultLimit if 0. A
+	// program that waits in vain would go on for ever where a timer goes off now and then.
+	Limit time.Duration
+
+	Seeds int // Run does this many simulations, with the seeds Seed, Seed+1 and so on; 1 if 0
 
 	// Fault is what happens to the frames that a host sends, Inbound to those that arrive at a host. Their Seed,
 	// OnSend, OnRecv and OnDrop are set by Run. A Fault.Latency of 0 stands for DefaultLatency.
@@ -41,6 +45,9 @@ type Config struct {
 	// change them. They have no ICRC yet where they are sent, and none any more where they arrive.
 	Wrap func(host int, l link.Link) link.Link
 }
+
+// DefaultLimit is the virtual time that a simulation may take.
+const DefaultLimit = 10 * time.Minute
 
 // DefaultLatency is the time that a frame takes from host to host.
 const DefaultLatency = 10 * time.Microsecond
@@ -133,6 +140,7 @@ func (n *Net) close() {
 		h.close()
 	}
 	n.loop.end()
+	time.Sleep(time.Minute) // the Go runtime keeps stopped timers, and what they refer to, until their time has come
 	if n.t.Failed() {
 		n.t.Logf("the last packets with seed %d:\n%s", n.config.Seed, n.record.ladder(n))
 	}

@@ -86,7 +86,8 @@ func TestNoAdministrator(t *testing.T) {
 			allowed(t, err, !none, "1024 and above")
 		}
 		if got := s.isOwn(uint32(os.Getuid())); got == none {
-			t.Errorf("without an administrator %v: the daemon reaches processes of its user %v, want %v", none, got, !none)
+			t.Errorf("without an administrator %v: the daemon reaches processes of its user %v, want %v", none, got,
+				!none)
 		}
 		must(t, dev.Close())
 		must(t, s.Close())

@@ -131,8 +131,8 @@ func testPolled(t *testing.T, c *child) {
 	}
 }
 
-// TestWeakOrder checks that where stores may be seen out of order the end of a packet is a remote vector of its own, and
-// that all arrives as elsewhere, by both ways to the memory.
+// TestWeakOrder checks that where stores may be seen out of order the end of a packet is a remote vector of its own,
+// and that all arrives as elsewhere, by both ways to the memory.
 func TestWeakOrder(t *testing.T) {
 	defer func(before bool) { weak = before }(weak)
 	weak = true
