@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -13,9 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link/mem"
-	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
@@ -31,73 +26,69 @@ func TestNoCM(t *testing.T) {
 	})
 }
 
-// TestCloseCM: all that waits returns, peers learn of it, and device and process
-// are as they were.
+// TestCloseCM: all that waits returns, peers learn of it, and the devices are as they were. The simulation would not
+// end if a goroutine were left.
 func TestCloseCM(t *testing.T) {
-	before := runtime.NumGoroutine()
-	n := mem.NewNetwork()
-	open := func(addr string) (*counter, *rdmacm.CM) {
-		dev, err := roce.Open(wrap.Seal(wrap.Loopback(n.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))},
-			mem.Options{}))), roce.Options{})
+	simulate(t, func(t *testing.T, hostA, hostB *node) {
+		open := func(h *node) (*counter, *rdmacm.CM) {
+			d := newCounter(h.dev)
+			c, err := rdmacm.Open(d, rdmacm.Options{})
+			must(t, err)
+			return d, c
+		}
+		devA, a := open(hostA)
+		devB, b := open(hostB)
+		ctx := patience(t)
+		l, err := b.Listen(ctx, ":7471", rdmacm.ListenConfig{})
 		must(t, err)
-		d := newCounter(dev)
-		c, err := rdmacm.Open(d, rdmacm.Options{})
+		conns := connections(t, a, l, 3)
+		idle, err := b.Listen(ctx, ":7472", rdmacm.ListenConfig{})
 		must(t, err)
-		return d, c
-	}
-	devA, a := open("192.0.2.1")
-	devB, b := open("192.0.2.2")
-	ctx := patience(t)
-	l, err := b.Listen(ctx, ":7471", rdmacm.ListenConfig{})
-	must(t, err)
-	conns := connections(t, a, l, 3)
-	idle, err := b.Listen(ctx, ":7472", rdmacm.ListenConfig{})
-	must(t, err)
-	var waiting sync.WaitGroup
-	wait := func(name string, f func() error) {
-		waiting.Go(func() {
-			if err := f(); !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("%s: %v", name, err)
-			}
+		var waiting sync.WaitGroup
+		wait := func(name string, f func() error) {
+			waiting.Go(func() {
+				if err := f(); !errors.Is(err, ib.ErrClosed) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		wait("Accept", func() error { _, err := l.Accept(ctx); return err })
+		wait("Request", func() error { _, err := idle.Request(ctx); return err })
+		wait("Dial", func() error { _, err := b.Dial(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
+		wait("Resolve", func() error { _, err := b.Resolve(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
+		require.Until(t, "both have asked", func() bool {
+			s := b.Stats()
+			return s.Sent.Of(wire.AttrREQ) > 0 && s.Sent.Of(wire.AttrSIDRREQ) > 0
 		})
-	}
-	wait("Accept", func() error { _, err := l.Accept(ctx); return err })
-	wait("Request", func() error { _, err := idle.Request(ctx); return err })
-	wait("Dial", func() error { _, err := b.Dial(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
-	wait("Resolve", func() error { _, err := b.Resolve(ctx, "192.0.2.9:1", rdmacm.Config{}); return err })
-	require.Until(t, "both have asked", func() bool {
-		s := b.Stats()
-		return s.Sent.Of(wire.AttrREQ) > 0 && s.Sent.Of(wire.AttrSIDRREQ) > 0
-	})
 
-	must(t, b.Close())
-	waiting.Wait()
-	for _, c := range conns {
-		<-c.Done()
-		if err := c.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("a peer's connection: %v", err)
+		must(t, b.Close())
+		waiting.Wait()
+		for _, c := range conns {
+			<-c.Done()
+			if err := c.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
+				t.Errorf("a peer's connection: %v", err)
+			}
+			must(t, c.Disconnect(ctx))
 		}
-		must(t, c.Disconnect(ctx))
-	}
-	for name, f := range map[string]func() error{
-		"Dial":    func() error { _, err := b.Dial(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
-		"Resolve": func() error { _, err := b.Resolve(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
-		"Listen":  func() error { _, err := b.Listen(ctx, ":1", rdmacm.ListenConfig{}); return err },
-	} {
-		if err := f(); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("%s on a closed CM: %v", name, err)
+		for name, f := range map[string]func() error{
+			"Dial":    func() error { _, err := b.Dial(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
+			"Resolve": func() error { _, err := b.Resolve(ctx, "192.0.2.1:1", rdmacm.Config{}); return err },
+			"Listen":  func() error { _, err := b.Listen(ctx, ":1", rdmacm.ListenConfig{}); return err },
+		} {
+			if err := f(); !errors.Is(err, ib.ErrClosed) {
+				t.Errorf("%s on a closed CM: %v", name, err)
+			}
 		}
-	}
-	must(t, b.Close())
-	must(t, l.Close())
-	must(t, a.Close())
-	for _, d := range []*counter{devA, devB} {
-		if diff := cmp.Diff(map[string]int{}, d.left()); diff != "" {
-			t.Error("left on the device:", diff)
+		must(t, b.Close())
+		must(t, l.Close())
+		must(t, a.Close())
+		for _, d := range []*counter{devA, devB} {
+			if diff := cmp.Diff(map[string]int{}, d.left()); diff != "" {
+				t.Error("left on the device:", diff)
+			}
+			must(t, d.Close())
 		}
-		must(t, d.Close())
-	}
-	require.Until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	})
 }
 
 // connections dials n times to a listener for all addresses of 192.0.2.2.
