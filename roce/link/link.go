@@ -34,10 +34,11 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
 )
 
 // Port is the UDP destination port of RoCEv2.
-const Port = 4791
+const Port = wire.Port
 
 // ErrClosed is returned by Send, Recv, Wait, Join, Leave, AddLocal and RemoveLocal after Close. No other error means
 // that the link has ended.

@@ -35,7 +35,7 @@ var layers = []struct {
 	}},
 	{"links", []row{
 		{"roce/neigh", []string{"ib"}},
-		{"roce/link", []string{"ib"}},
+		{"roce/link", []string{"ib", "wire"}},
 		{"roce/link/port", []string{"roce/link"}},
 		{"roce/link/internal/sock", []string{"ib", "roce/link"}},
 		{"roce/link/internal/runs", []string{"roce/link"}},
