@@ -108,6 +108,13 @@ func (l *control) take(op abi.Op, a answer) ([]byte, []int, error) {
 
 func (l *control) close() { _ = l.conn.Close() }
 
+// distrust ends the connection because of an answer that this end cannot follow, for the reason err: the two ends do
+// not agree any more on what there is.
+func (l *control) distrust(err error) error {
+	l.close()
+	return fmt.Errorf("%w; the connection is closed: %w", err, ErrGone)
+}
+
 // dead reports whether the connection has ended.
 func (l *control) dead() bool {
 	select {
@@ -118,18 +125,25 @@ func (l *control) dead() bool {
 	}
 }
 
-// ask is do with a request and a reply of fixed types. The reply must carry n descriptors.
+// ask is do with a request and a reply of fixed types. The reply must carry n descriptors. If the kernel has dropped
+// them, because this process has no room for more, the object that they belong to is closed again.
 func ask[Reply, Request any](l *control, op abi.Op, r Request, n int, give ...int) (reply Reply, fds []int, err error) {
 	body, fds, err := l.do(op, abi.Put(nil, &r), give...)
-	if err == nil {
-		reply, err = abi.Get[Reply](body)
+	if err != nil {
+		return reply, nil, err
 	}
-	if err == nil && len(fds) != n {
+	reply, err = abi.Get[Reply](body)
+	switch made, isObject := any(reply).(abi.Object); {
+	case err == nil && len(fds) < n && isObject:
+		abi.CloseAll(fds)
+		return reply, nil, errors.Join(fmt.Errorf("%v: this process has no room for the descriptor (ulimit -n): %w", op,
+			unix.EMFILE), tell(l, abi.OpClose, made))
+	case err == nil && len(fds) != n:
 		err = fmt.Errorf("%v: %d descriptors came, not %d: %w", op, len(fds), n, io.ErrUnexpectedEOF)
 	}
 	if err != nil {
 		abi.CloseAll(fds)
-		return reply, nil, err
+		return reply, nil, l.distrust(err)
 	}
 	return reply, fds, nil
 }

@@ -61,15 +61,13 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 
 // askRing sends a request that carries a ring for c.
 func askRing[Request any](c *cq, d *Device, op abi.Op, request Request, entries int) (abi.Ring, error) {
-	r, pages, err := askRings(d, op, request, ring.CQSize(entries))
-	if err != nil {
-		return r, err
-	}
-	opened, err := ring.OpenCQ(pages.buf[:r.Size])
-	if err == nil {
-		c.ring, c.pages = opened, pages
-	}
-	return r, err
+	return askRings(d, op, request, ring.CQSize(entries), func(r *abi.Ring, pages *mapped) error {
+		opened, err := ring.OpenCQ(pages.buf[:r.Size])
+		if err == nil {
+			c.ring, c.pages = opened, pages
+		}
+		return err
+	})
 }
 
 // Poll takes completions from the queue.
@@ -200,16 +198,8 @@ func (d *Device) newChannel() (*channel, error) {
 	if err := d.err("create channel"); err != nil {
 		return nil, err
 	}
-	body, fds, err := d.link.do(abi.OpCreateChannel, nil)
+	r, fds, err := ask[abi.Object](d.link, abi.OpCreateChannel, struct{}{}, 1)
 	if err != nil {
-		return nil, err
-	}
-	r, err := abi.Get[abi.Object](body)
-	if err == nil && len(fds) != 1 {
-		err = fmt.Errorf("create channel: %d descriptors came, not 1", len(fds))
-	}
-	if err != nil {
-		abi.CloseAll(fds)
 		return nil, err
 	}
 	h := &channel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "channel"),

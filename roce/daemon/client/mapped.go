@@ -63,12 +63,13 @@ func mapMemory(fd, size int) ([]byte, error) {
 	return buf, os.NewSyscallError("mmap", err)
 }
 
-// askRings sends a request that carries memory for rings of size bytes, and returns the part of the memory that
-// they take.
-func askRings[Request any](d *Device, op abi.Op, r Request, size int) (answer abi.Ring, m *mapped, err error) {
+// askRings sends a request that carries memory for rings of size bytes, and has attach open the rings in the part of
+// the memory that they take. When the daemon has answered, it uses them: if this end cannot, the connection ends.
+func askRings[Request any](d *Device, op abi.Op, r Request, size int,
+	attach func(*abi.Ring, *mapped) error) (answer abi.Ring, err error) {
 	m, fd, err := newMapped(size)
 	if err != nil {
-		return answer, nil, fmt.Errorf("%v: %w", op, err)
+		return answer, fmt.Errorf("%v: %w", op, err)
 	}
 	var give []int
 	if fd >= 0 {
@@ -76,12 +77,17 @@ func askRings[Request any](d *Device, op abi.Op, r Request, size int) (answer ab
 		give = []int{fd}
 	}
 	if answer, _, err = ask[abi.Ring](d.link, op, r, 0, give...); err != nil {
-		return answer, nil, err
+		return answer, err
 	}
 	if answer.Size > uint64(len(m.buf)) || answer.Send > answer.Size || answer.Recv > answer.Size-answer.Send {
-		return answer, nil, driver.Refuse(op.String(), "bytes that the daemon's rings take",
+		err = driver.Refuse(op.String(), "bytes that the daemon's rings take",
 			fmt.Sprintf("%d, of which %d to send and %d to receive", answer.Size, answer.Send, answer.Recv),
 			fmt.Sprintf("the %d that were sent along", len(m.buf)), ib.ErrInvalid)
+	} else {
+		err = attach(&answer, m)
 	}
-	return answer, m, nil
+	if err != nil {
+		return answer, d.link.distrust(err)
+	}
+	return answer, nil
 }

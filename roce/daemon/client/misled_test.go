@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestHostileDaemon checks that a client refuses rings that are longer than its memory or not there, doorbells that
@@ -45,6 +46,9 @@ func TestHostileDaemon(t *testing.T) {
 		{"another doorbell", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
 			ringOf(m, func(r *abi.Ring) { r.Doorbell = 4096 })
 		}},
+		{"no ring after Resize", abi.OpResizeCQ, func(_ *hostile, m *answerTo) {
+			ringOf(m, func(r *abi.Ring) { r.Size = 0 })
+		}},
 		{"nothing", 0, nil},
 	} {
 		d := &hostile{script: &script{}}
@@ -66,8 +70,17 @@ func TestHostileDaemon(t *testing.T) {
 		if err == nil {
 			qp, err = pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: cq, RecvCQ: cq, Cap: goodCap})
 		}
-		if c.op != 0 && !errors.Is(err, ib.ErrInvalid) || c.op == 0 && err != nil {
-			t.Errorf("%s: error %v", c.name, err)
+		if err == nil {
+			err = cq.Resize(8)
+		}
+		if c.op != 0 && !(errors.Is(err, ib.ErrInvalid) && errors.Is(err, ErrGone)) || c.op == 0 && err != nil {
+			t.Errorf("%s: got %v, want ib.ErrInvalid and ErrGone if the daemon lies, else none", c.name, err)
+		}
+		if c.op != 0 { // both ends would not agree on what there is
+			require.Until(t, c.name+": the connection ends", func() bool {
+				_, err := dev.AllocPD()
+				return errors.Is(err, ErrGone)
+			})
 		}
 		if c.op == 0 {
 			if err := qp.Modify(ib.QPAttr{State: ib.NumQPStates}, ib.AttrState); !errors.Is(err, ib.ErrInvalid) {
@@ -188,5 +201,40 @@ func TestEventOfClosed(t *testing.T) {
 	}
 	if ev, err := dev.NextEvent(t.Context()); err != nil || ev.Type != ib.EventPortErr {
 		t.Errorf("got %v, %v; want %v, the event of the device", ev.Type, err, ib.EventPortErr)
+	}
+}
+
+// TestNoDescriptor: the kernel drops a descriptor for which the process has no room. The object that it belongs to is
+// closed again, and the device goes on.
+func TestNoDescriptor(t *testing.T) {
+	var closed []abi.Handle
+	d := &hostile{script: &script{}}
+	d.adjust = func(m *answerTo) {
+		switch m.header.Op {
+		case abi.OpCreateChannel, abi.OpOpenCM:
+			m.body = abi.Put(nil, &abi.Object{Handle: 70 + abi.Handle(len(closed))})
+			abi.CloseAll(m.fds)
+			m.fds = nil
+		case abi.OpClose:
+			closed = append(closed, d.last)
+		}
+	}
+	dev, end, err := d.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	defer dev.Close()
+	if _, err := dev.CreateChannel(); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("a channel: got %v, want %v", err, unix.EMFILE)
+	}
+	if _, err := dev.OpenCM(); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("a channel of the connection manager: got %v, want %v", err, unix.EMFILE)
+	}
+	if len(closed) != 2 {
+		t.Errorf("got %d requests to close, want 2", len(closed))
+	}
+	if _, err := dev.AllocPD(); err != nil {
+		t.Errorf("a verb afterwards: %v", err)
 	}
 }

@@ -49,16 +49,13 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if err := p.dev.name(op, &init, &r); err != nil {
 		return nil, err
 	}
-	answer, pages, err := askRings(p.dev, abi.OpCreateQP, r, ringsSize(&init))
+	q := &queuePair{front: qp.Front{Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
+	q.dev = p.dev
+	answer, err := askRings(p.dev, abi.OpCreateQP, r, ringsSize(&init), q.attach)
 	if err != nil {
 		return nil, err
 	}
-	q := &queuePair{object: object{dev: p.dev, handle: answer.Handle}, shard: answer.Shard, doorbell: answer.Doorbell,
-		front: qp.Front{Num: ib.QPN(answer.Num), Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(),
-			RQ: ring.NoRecv()}, pages: pages}
-	if err := q.attach(&answer); err != nil {
-		return nil, err
-	}
+	q.handle, q.front.Num, q.shard, q.doorbell = answer.Handle, ib.QPN(answer.Num), answer.Shard, answer.Doorbell
 	p.dev.keep(q.handle, q)
 	return q, nil
 }
@@ -109,11 +106,12 @@ func ringsSize(init *ib.QPInit) (n int) {
 }
 
 // attach opens the application's end of the rings.
-func (q *queuePair) attach(r *abi.Ring) (err error) {
+func (q *queuePair) attach(r *abi.Ring, pages *mapped) (err error) {
 	if err := q.dev.hasDoorbell(r.Shard, r.Doorbell); err != nil {
 		return err
 	}
-	buf := q.pages.buf
+	q.pages = pages
+	buf := pages.buf
 	if r.Send > 0 {
 		q.front.SQ, err = ring.OpenSend(buf[:r.Send])
 	}
@@ -238,14 +236,12 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 		}
 		r.XRCD, r.CQ = x.handle, c.handle
 	}
-	answer, pages, err := askRings(p.dev, abi.OpCreateSRQ, r, ring.RecvSize(init.MaxWR, init.MaxSGE))
+	s := &srq{maxSGE: init.MaxSGE}
+	answer, err := askRings(p.dev, abi.OpCreateSRQ, r, ring.RecvSize(init.MaxWR, init.MaxSGE), s.attach)
 	if err != nil {
 		return nil, err
 	}
-	s := &srq{object: object{dev: p.dev, handle: answer.Handle}, num: answer.Num, maxSGE: init.MaxSGE}
-	if err := s.attach(&answer, pages); err != nil {
-		return nil, err
-	}
+	s.dev, s.handle, s.num = p.dev, answer.Handle, answer.Num
 	p.dev.keep(s.handle, s)
 	return s, nil
 }
@@ -272,11 +268,8 @@ func (s *srq) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	if mask&ib.SRQMaxWR == 0 {
 		return tell(s.dev.link, abi.OpModifySRQ, r)
 	}
-	answer, pages, err := askRings(s.dev, abi.OpModifySRQ, r, ring.RecvSize(attr.MaxWR, s.maxSGE))
-	if err != nil {
-		return err
-	}
-	return s.attach(&answer, pages)
+	_, err := askRings(s.dev, abi.OpModifySRQ, r, ring.RecvSize(attr.MaxWR, s.maxSGE), s.attach)
+	return err
 }
 
 // Query returns the attributes.
