@@ -71,7 +71,7 @@ func newWeb(t *testing.T, s *site, conns *atomic.Int32) {
 
 // TestHTTP moves a large body down and up, and small ones beside it; the connections are kept alive.
 func TestHTTP(t *testing.T) {
-	everywhere(t, func(t *testing.T, open medium) { browse(t, open, 60_000) })
+	onNetworks(t, func(t *testing.T, open medium) { browse(t, open, 60_000) })
 	t.Run("large", func(t *testing.T) {
 		size := int64(4 << 20)
 		if !testing.Short() {

@@ -27,7 +27,7 @@ func meet(t *testing.T, c, d *Conn) {
 
 // TestMap writes into each other's buffers.
 func TestMap(t *testing.T) {
-	everywhere(t, func(t *testing.T, open medium) {
+	onNetworks(t, func(t *testing.T, open medium) {
 		p := newPair(t, open, Options{MapSlots: 2})
 		for i, c := range []struct{ owner, writer *Conn }{{p.a, p.b}, {p.b, p.a}} {
 			buf, data := make([]byte, 300_000), random(uint64(i), 250_000)

@@ -37,7 +37,7 @@ func wantRead(t *testing.T, c *Conn, want []byte, wantErr error) {
 
 // TestHalfClose shuts down one direction; the other goes on.
 func TestHalfClose(t *testing.T) {
-	everywhere(t, func(t *testing.T, open medium) {
+	onNetworks(t, func(t *testing.T, open medium) {
 		p := newPair(t, open, Options{})
 		question, answer := random(1, 200_000), random(2, 150_000)
 		go func() {
@@ -84,7 +84,7 @@ func TestCloseRead(t *testing.T) {
 
 // TestLinger closes at once after a Write: all of it arrives.
 func TestLinger(t *testing.T) {
-	everywhere(t, func(t *testing.T, open medium) {
+	onNetworks(t, func(t *testing.T, open medium) {
 		p := newPair(t, open, Options{})
 		data := random(3, 100_000)
 		if _, err := p.a.Write(data); err != nil {

@@ -30,8 +30,8 @@ func on(n *simtest.Net) medium {
 	return func(testing.TB) (a, b roce.Device) { return n.Hosts[0].Device(), n.Hosts[1].Device() }
 }
 
-// everywhere runs f in simulations of a good network and of bad ones, and on loopback.
-func everywhere(t *testing.T, f func(t *testing.T, open medium)) {
+// onNetworks runs f in simulations of a good network and of bad ones.
+func onNetworks(t *testing.T, f func(t *testing.T, open medium)) {
 	simulated := func(c simtest.Config) func(t *testing.T) {
 		return func(t *testing.T) {
 			simtest.Run(t, c, func(t *testing.T, n *simtest.Net) { f(t, on(n)) })
@@ -39,8 +39,6 @@ func everywhere(t *testing.T, f func(t *testing.T, open medium)) {
 	}
 	t.Run("good network", simulated(simtest.Config{}))
 	t.Run("bad network", simulated(bad))
-	t.Run("udp", func(t *testing.T) { f(t, overUDP) })
-	t.Run("lossy udp", func(t *testing.T) { f(t, lossyUDP) })
 }
 
 func overMem(t testing.TB) (a, b roce.Device)  { return openMem(t, 0) }
