@@ -216,6 +216,47 @@ func TestReboot(t *testing.T) {
 	})
 }
 
+// TestManyQPs: QPs that share the congestion window of their destination all get through, each in its turn.
+func TestManyQPs(t *testing.T) {
+	const conns, size = 16, 200_000
+	simtest.Run(t, simtest.Config{Seeds: 3, Fault: wrap.FaultConfig{Drop: 0.01}}, func(t *testing.T, n *simtest.Net) {
+		server := n.Hosts[1]
+		l, err := rsocket.Listen(t.Context(), server.CM(), server.At("7471"), rsocket.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for range conns {
+			go func() {
+				conn, err := rsocket.Dial(t.Context(), n.Hosts[0].CM(), server.At("7471"), rsocket.Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_, _ = conn.Write(make([]byte, size))
+			}()
+		}
+		received := make(chan int64)
+		for range conns {
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			go func() {
+				got, _ := io.Copy(io.Discard, conn)
+				received <- got
+			}()
+		}
+		for range conns {
+			if got := <-received; got != size {
+				t.Errorf("received %d bytes, want %d", got, size)
+			}
+		}
+	})
+}
+
 // TestInbound: senders share the bottleneck in front of a host.
 func TestInbound(t *testing.T) {
 	const rate, size = 100e6, 1 << 20
