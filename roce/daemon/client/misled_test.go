@@ -13,43 +13,33 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestHostileDaemon checks that a client refuses rings that are longer than its memory or not there, doorbells that
-// do not exist, and states that it does not know.
-func TestHostileDaemon(t *testing.T) {
-	ringOf := func(m *answerTo, change func(*abi.Ring)) {
+// changeRing changes the rings in an answer.
+func changeRing(change func(*abi.Ring)) func(*hostile, *answerTo) {
+	return func(d *hostile, m *answerTo) {
 		r, err := abi.Get[abi.Ring](m.body)
 		if err != nil {
-			t.Error(err)
+			d.t.Error(err)
 		}
 		change(&r)
 		m.body = abi.Put(nil, &r)
 	}
+}
+
+// TestHostileDaemon checks that a client refuses rings that are longer than its memory or not there, doorbells that
+// do not exist, and states that it does not know.
+func TestHostileDaemon(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		op     abi.Op
 		adjust func(*hostile, *answerTo)
 	}{
-		{"short rings", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Size += 1 << 20 })
-		}},
-		{"a receive ring outside of them", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Recv += 64 })
-		}},
-		{"a send ring longer than all", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Send, r.Recv = 1<<63, 1<<63 })
-		}},
-		{"no ring", abi.OpCreateCQ, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Size = 0 })
-		}},
-		{"another shard", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Shard = 1 })
-		}},
-		{"another doorbell", abi.OpCreateQP, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Doorbell = 4096 })
-		}},
-		{"no ring after Resize", abi.OpResizeCQ, func(_ *hostile, m *answerTo) {
-			ringOf(m, func(r *abi.Ring) { r.Size = 0 })
-		}},
+		{"short rings", abi.OpCreateQP, changeRing(func(r *abi.Ring) { r.Size += 1 << 20 })},
+		{"a receive ring outside of them", abi.OpCreateQP, changeRing(func(r *abi.Ring) { r.Recv += 64 })},
+		{"a send ring too long", abi.OpCreateQP, changeRing(func(r *abi.Ring) { r.Send, r.Recv = 1<<63, 1<<63 })},
+		{"no ring", abi.OpCreateCQ, changeRing(func(r *abi.Ring) { r.Size = 0 })},
+		{"another shard", abi.OpCreateQP, changeRing(func(r *abi.Ring) { r.Shard = 1 })},
+		{"another doorbell", abi.OpCreateQP, changeRing(func(r *abi.Ring) { r.Doorbell = 4096 })},
+		{"no ring after Resize", abi.OpResizeCQ, changeRing(func(r *abi.Ring) { r.Size = 0 })},
 		{"nothing", 0, nil},
 	} {
 		d := &hostile{script: &script{}}
