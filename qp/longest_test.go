@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -142,10 +140,7 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 // lost once. Without -longest.all it is the READ that has so many: its request and its responses
 // take the same PSNs.
 func TestLongestMessage(t *testing.T) {
-	info, _ := debug.ReadBuildInfo()
-	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		t.Skip("skipped: needs a test binary without -race: millions of packets")
-	}
+	require.NoRace(t, "millions of packets")
 	if !require.Full() && !*longestAll {
 		t.Skip("skipped: needs GOROCE_FULL=1: millions of packets")
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/rsocket"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // bad is a network on which everything happens to packets.
@@ -53,10 +53,7 @@ func transfer(t *testing.T, n *simtest.Net, data []byte) {
 
 // TestRepeats: with one seed all packets are the same, at the same times; with another one they are not.
 func TestRepeats(t *testing.T) {
-	info, _ := debug.ReadBuildInfo()
-	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		t.Skip("the race detector makes the Go scheduler choose at random")
-	}
+	require.NoRace(t, "the race detector makes the Go scheduler choose at random")
 	data := bytes.Repeat([]byte("RDMA anywhere. "), 10_000)
 	run := func(seed uint64) string {
 		var net *simtest.Net
@@ -216,44 +213,50 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// TestManyQPs: QPs that share the congestion window of their destination all get through, each in its turn.
-func TestManyQPs(t *testing.T) {
-	const conns, size = 16, 200_000
-	simtest.Run(t, simtest.Config{Seeds: 3, Fault: wrap.FaultConfig{Drop: 0.01}}, func(t *testing.T, n *simtest.Net) {
-		server := n.Hosts[1]
-		l, err := rsocket.Listen(t.Context(), server.CM(), server.At("7471"), rsocket.Options{})
+// gather sends size bytes from each of these hosts to host 0, over a stream each, and returns when all have arrived.
+func gather(t *testing.T, n *simtest.Net, from []*simtest.Host, size int64) {
+	t.Helper()
+	to := n.Hosts[0]
+	l, err := rsocket.Listen(t.Context(), to.CM(), to.At("7471"), rsocket.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, h := range from {
+		go func() {
+			conn, err := rsocket.Dial(t.Context(), h.CM(), to.At("7471"), rsocket.Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Write(make([]byte, size))
+		}()
+	}
+	received := make(chan int64)
+	for range from {
+		conn, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		for range conns {
-			go func() {
-				conn, err := rsocket.Dial(t.Context(), n.Hosts[0].CM(), server.At("7471"), rsocket.Options{})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				_, _ = conn.Write(make([]byte, size))
-			}()
+		defer conn.Close()
+		go func() {
+			got, _ := io.Copy(io.Discard, conn)
+			received <- got
+		}()
+	}
+	for range from {
+		if got := <-received; got != size {
+			t.Errorf("received %d bytes, want %d", got, size)
 		}
-		received := make(chan int64)
-		for range conns {
-			conn, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			go func() {
-				got, _ := io.Copy(io.Discard, conn)
-				received <- got
-			}()
-		}
-		for range conns {
-			if got := <-received; got != size {
-				t.Errorf("received %d bytes, want %d", got, size)
-			}
-		}
+	}
+}
+
+// TestManyQPs: QPs that share the congestion window of their destination all get through, each in its turn.
+func TestManyQPs(t *testing.T) {
+	c := simtest.Config{Seeds: 3, Fault: wrap.FaultConfig{Drop: 0.01}}
+	simtest.Run(t, c, func(t *testing.T, n *simtest.Net) {
+		gather(t, n, slices.Repeat(n.Hosts[1:2], 16), 200_000)
 	})
 }
 
@@ -262,41 +265,8 @@ func TestInbound(t *testing.T) {
 	const rate, size = 100e6, 1 << 20
 	c := simtest.Config{Hosts: 3, Inbound: wrap.FaultConfig{Rate: rate, Buffer: 5 * time.Millisecond}}
 	simtest.Run(t, c, func(t *testing.T, n *simtest.Net) {
-		server := n.Hosts[0]
-		l, err := rsocket.Listen(t.Context(), server.CM(), server.At("7471"), rsocket.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
 		start := n.Now()
-		for _, h := range n.Hosts[1:] {
-			go func() {
-				conn, err := rsocket.Dial(t.Context(), h.CM(), server.At("7471"), rsocket.Options{})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				_, _ = conn.Write(make([]byte, size))
-			}()
-		}
-		received := make(chan int64)
-		for range n.Hosts[1:] {
-			conn, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			go func() {
-				got, _ := io.Copy(io.Discard, conn)
-				received <- got
-			}()
-		}
-		for range n.Hosts[1:] {
-			if got := <-received; got != size {
-				t.Errorf("received %d bytes, want %d", got, size)
-			}
-		}
+		gather(t, n, n.Hosts[1:], size)
 		least := time.Duration(2 * size * 8 * float64(time.Second) / rate)
 		if took := time.Duration(n.Now() - start); took < least || took > 2*least {
 			t.Errorf("two senders took %v, want %v to twice that", took, least)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +62,15 @@ func Parallel(n int) {
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
 	if !asked {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
+}
+
+// NoRace skips a test, for a reason, in a binary with the race detector. .ci/run runs all tests without it too.
+func NoRace(t testing.TB, reason string) {
+	t.Helper()
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("skipped: needs a test binary without -race: " + reason)
 	}
 }
 
