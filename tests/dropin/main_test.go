@@ -57,7 +57,8 @@ func build(run func() int) (code int, err error) {
 
 var all = flag.Bool("dropin.all", false, "run the rows that take minutes on a busy machine, too")
 
-// rounds returns how much work a test does: in a usual run, in one of .ci/run, and in one of .ci/nightly.
+// rounds returns how much work a test does: in a usual run, in one of all rounds (GOROCE_FULL=1), and with
+// -dropin.all.
 func rounds(usual, full, night int) int {
 	if *all {
 		return night

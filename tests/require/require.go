@@ -26,7 +26,7 @@ import (
 func enforced() bool { return os.Getenv("GOROCE_REQUIRE") == "1" }
 
 // Full reports whether tests shall repeat what is alike: with GOROCE_FULL=1 in the
-// environment, which .ci/run sets, they play all rounds and all combinations, else the
+// environment, which .ci/nightly sets, they play all rounds and all combinations, else the
 // fewest that show something each.
 func Full() bool { return os.Getenv("GOROCE_FULL") == "1" }
 
