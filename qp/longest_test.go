@@ -141,8 +141,8 @@ func (x *longest) run(most int) (wcs []ib.WC) {
 // take the same PSNs.
 func TestLongestMessage(t *testing.T) {
 	require.NoRace(t, "millions of packets")
-	if !require.Full() && !*longestAll {
-		t.Skip("skipped: needs GOROCE_FULL=1: millions of packets")
+	if !*longestAll {
+		require.FullRun(t, "millions of packets")
 	}
 	for _, c := range []struct {
 		typ  ib.QPType

@@ -185,9 +185,7 @@ func freeTCP(t *testing.T) string { return "127.0.0.1:" + freePort(t) }
 // TestPrometheus: a real Prometheus scrapes a daemon with a client, as dist/prometheus configures it. Each query of the
 // dashboard has an answer, and the alerts are evaluated.
 func TestPrometheus(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it takes seconds")
-	}
+	require.FullRun(t, "it takes seconds")
 	prometheus := require.Command(t, "prometheus")
 	dir, metrics, web := t.TempDir(), freeTCP(t), freeTCP(t)
 	socket, addr := filepath.Join(dir, "s"), linktest.Loopback().String()

@@ -307,9 +307,7 @@ func sudo(t *testing.T) string {
 
 // TestC: a project in C++ whose `make check` runs a program with two QPs.
 func TestC(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it builds the libraries, which tests/dropin does, too")
-	}
+	require.FullRun(t, "it builds the libraries, which tests/dropin does, too")
 	for _, program := range []string{"make", "c++", "cc", "ibv_devinfo"} {
 		require.Command(t, program)
 	}

@@ -54,9 +54,7 @@ func TestManyRegions(t *testing.T) {
 // TestManyMappings uses as many mappings as a user can have, by memfds and then by rings. The
 // refusal must name the limit and how to raise it, and the daemon must still be able to map memory.
 func TestManyMappings(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it makes 50,000 mappings")
-	}
+	require.FullRun(t, "it makes 50,000 mappings")
 	most := maxMaps(t)
 	if most > 100_000 {
 		require.Missing(t, "vm.max_map_count is %d, and to reach more than 100,000 takes too long (sysctl "+

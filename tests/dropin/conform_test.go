@@ -57,11 +57,11 @@ func blueHost(t testing.TB, in *linktest.Namespace) *host {
 	return h
 }
 
-// needsFull ends a test that shows little more than others, unless GOROCE_FULL=1.
-func needsFull(t testing.TB, is bool) {
+// repeats ends a test or row that shows little more than others do, in a plain run.
+func repeats(t testing.TB, is bool) {
 	t.Helper()
-	if is && !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as other rows show most of it, too")
+	if is {
+		require.FullRun(t, "other rows show most of it, too")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestConformRnic(t *testing.T) {
 	require.Root(t)
 	for _, sanitizer := range []string{"", "address", "thread"} {
 		t.Run("sanitizer="+sanitizer, func(t *testing.T) {
-			needsFull(t, sanitizer != "")
+			repeats(t, sanitizer != "")
 			start := buildRnic(t, sanitizer, "test", "-c", "../../roce/rnic")
 			ns, _ := linktest.NewVeth(t, 1500)
 			testRnic(t, blueHost(t, ns), start)
@@ -118,7 +118,7 @@ type suite struct {
 
 // TestConform runs the suite of tests/conformance over the libraries.
 func TestConform(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	besides(t)
 	(&suite{sanitizer: "thread"}).run(t)
 }
@@ -132,7 +132,7 @@ func TestConformTwoHosts(t *testing.T) {
 		{name: "IPv4, address sanitizer", twice: true, sanitizer: "address", full: true},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			needsFull(t, s.full)
+			repeats(t, s.full)
 			s.run(t)
 		})
 	}

@@ -134,7 +134,7 @@ func TestPairs(t *testing.T) {
 	h := newHost(t, nil)
 	for i, p := range pairs {
 		t.Run(p.name, func(t *testing.T) {
-			needsFull(t, p.full)
+			repeats(t, p.full)
 			t.Parallel() // programs of perftest wait for a second, and measure the processor's clock for 0.2 s
 			p.run(t, h, h, firstPort+i)
 		})

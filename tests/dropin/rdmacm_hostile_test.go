@@ -31,7 +31,7 @@ func TestCMHostile(t *testing.T) {
 	descriptors, memory := h.daemon.descriptors(t), h.daemon.resident(t)
 	for _, part := range cmParts {
 		t.Run(part, func(t *testing.T) {
-			needsFull(t, part == "many" || part == "unwritable")
+			repeats(t, part == "many" || part == "unwritable")
 			h.run(t, program, part, h.addr.String()).ok(t)
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // managers are lost. All are made, and nothing of them is left. 10,000 in a row take a minute and a half of both
 // processors where a page fault is dear, so most runs make fewer.
 func TestConnectionsScale(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	besides(t)
 	installed(t, "cmtime")
 	program := compile(t, "../rxe/testdata/cmtool.c", "-lrdmacm", "-libverbs")

@@ -191,7 +191,7 @@ var tooEarly = regexp.MustCompile(`RDMA CM event error|Event rejected`)
 
 // run runs the row between two hosts. Nothing of it is left at their daemons.
 func (c *connection) run(t *testing.T, server, client *host) {
-	needsFull(t, c.full)
+	repeats(t, c.full)
 	if c.long && !*all {
 		t.Skip("skipped: needs -dropin.all, as tens of thousands of round trips take minutes on a busy machine")
 	}
@@ -273,7 +273,7 @@ func TestConnectionsFile(t *testing.T) {
 	})
 	_ = os.Remove(got)
 	t.Run("web", func(t *testing.T) {
-		needsFull(t, true)
+		repeats(t, true)
 		installed(t, "civetweb")
 		installed(t, "wget")
 		server := h.runRsockets(t, "civetweb", "-listening_ports", "7780", "-document_root", h.dir)

@@ -39,7 +39,7 @@ func TestConnectionsUCX(t *testing.T) {
 		ucxConnect(t, h, h)
 	})
 	t.Run("two hosts", func(t *testing.T) {
-		needsFull(t, true)
+		repeats(t, true)
 		require.Root(t)
 		nsA, nsB := linktest.NewVeth(t, 1500)
 		ucxConnect(t, blueHost(t, nsA), blueHost(t, nsB))

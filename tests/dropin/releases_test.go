@@ -195,7 +195,7 @@ func TestVerbsSymbols(t *testing.T) {
 			dir = libs(t)
 		} else {
 			t.Run(arch, func(t *testing.T) {
-				needsFull(t, true)
+				repeats(t, true)
 				dir = forArm64(t)
 			})
 			if dir == "" {

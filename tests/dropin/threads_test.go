@@ -37,7 +37,7 @@ func TestVerbsCancelled(t *testing.T) {
 
 // TestVerbsThreadsSanitized: the same, with builds that notice data races and wrong accesses.
 func TestVerbsThreadsSanitized(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_threads.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {

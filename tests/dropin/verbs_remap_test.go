@@ -46,7 +46,7 @@ func TestVerbsRemap(t *testing.T) {
 
 // TestVerbsRemapSanitized: the same, with builds that notice data races and wrong accesses.
 func TestVerbsRemapSanitized(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_remap.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {

@@ -91,8 +91,8 @@ func TestVerbsShared(t *testing.T) {
 	h := newHost(t, nil)
 	for name, env := range map[string][]string{"plain": {"LD_LIBRARY_PATH=" + h.libs}, "address": nil} {
 		t.Run(name, func(t *testing.T) {
-			if env == nil && !require.Full() {
-				t.Skip("skipped: needs GOROCE_FULL=1, as it takes a build of the library")
+			if env == nil {
+				require.FullRun(t, "it takes a build of the library")
 			}
 			if env == nil {
 				env = append(sanitized(t, name), "ASAN_OPTIONS=detect_leaks=0") // what it registers stays

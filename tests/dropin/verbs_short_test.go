@@ -22,7 +22,7 @@ func TestVerbsShort(t *testing.T) {
 
 // TestVerbsShortSanitized: the same, with builds that notice data races and wrong accesses.
 func TestVerbsShortSanitized(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_short.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {

@@ -161,7 +161,7 @@ func (h *host) with(t testing.TB, env []string, args ...string) *process {
 
 // TestVerbsSanitized: the rules, with builds that notice wrong accesses, leaks and data races.
 func TestVerbsSanitized(t *testing.T) {
-	needsFull(t, true)
+	repeats(t, true)
 	besides(t)
 	program := compileVerbs(t, "testdata/verbs_rules.c")
 	h := newHost(t, nil)

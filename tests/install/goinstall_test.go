@@ -14,9 +14,7 @@ import (
 // TestGoInstall: `go install MODULE@VERSION` makes a program that says its version, from a clone that stands for the
 // public repository. What else it needs comes from this machine's module cache.
 func TestGoInstall(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it installs the program by go install")
-	}
+	require.FullRun(t, "it installs the program by go install")
 	clone := filepath.Join(t.TempDir(), "public")
 	output(t, "git", "clone", "--quiet", "../..", clone)
 	output(t, "git", "-C", clone, "tag", "v"+version)

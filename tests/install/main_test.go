@@ -61,9 +61,7 @@ var first = sync.OnceValues(func() (string, error) { return release("../..", "fi
 // released returns the folder of a release of the last commit.
 func released(t *testing.T) string {
 	t.Helper()
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it makes a release")
-	}
+	require.FullRun(t, "it makes a release")
 	for _, tool := range []string{"git", "x86_64-linux-gnu-gcc", "aarch64-linux-gnu-gcc"} {
 		require.Command(t, tool)
 	}

@@ -27,9 +27,7 @@ var wanted = []string{
 
 // TestReleaseModule: the tests of the program that makes releases, which is a module of its own.
 func TestReleaseModule(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it tests module dist/release")
-	}
+	require.FullRun(t, "it tests module dist/release")
 	output(t, "go", "-C", "../../dist/release", "vet", "./...")
 	output(t, "go", "-C", "../../dist/release", "test", "./...")
 }

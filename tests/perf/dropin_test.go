@@ -10,9 +10,7 @@ import (
 
 // TestDropin runs programs over two daemons on loopback.
 func TestDropin(t *testing.T) {
-	if !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as it builds the libraries, which tests/dropin does, too")
-	}
+	require.FullRun(t, "it builds the libraries, which tests/dropin does, too")
 	require.Command(t, "cc")
 	libs, err := dropin.Build(t.Context(), t.TempDir())
 	if err != nil {

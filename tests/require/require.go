@@ -74,6 +74,14 @@ func NoRace(t testing.TB, reason string) {
 	}
 }
 
+// FullRun skips a test that a plain run leaves out, for a reason: "it takes seconds".
+func FullRun(t testing.TB, reason string) {
+	t.Helper()
+	if !Full() {
+		t.Skip("skipped: needs GOROCE_FULL=1: " + reason)
+	}
+}
+
 // Missing ends the test: a skip that names what is missing, or a failure where
 // the environment promises that nothing is.
 func Missing(t testing.TB, format string, args ...any) {

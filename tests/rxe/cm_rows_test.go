@@ -1,5 +1,7 @@
 package rxe
 
+import "fmt"
+
 // cmTool is a program for connections by address, and its counterpart at our end. In the
 // command lines $HOST is our address, $VM the guest's; ours get --link and --addr as well.
 type cmTool struct {
@@ -82,6 +84,13 @@ type cmRow struct {
 	*cmTool
 	side, link, family string
 	loss               float64 // percent of the connection managers' packets
+}
+
+func (r cmRow) tool() string { return r.name }
+
+// line names the row.
+func (r cmRow) line() string {
+	return fmt.Sprintf("%s-%s-%s-%s-loss%g", r.name, r.side, r.link, r.family, r.loss)
 }
 
 func cmRows() []cmRow {

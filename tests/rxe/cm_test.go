@@ -29,12 +29,8 @@ const (
 func TestCM(t *testing.T) {
 	programs := buildCM(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range cmRows() {
-			name := fmt.Sprintf("%s-%s-%s-%s-loss%g", r.name, r.side, r.link, r.family, r.loss)
-			if !runs(kernel, name) {
-				continue
-			}
-			lab.Row(t, name, func(t testing.TB) {
+		for _, r := range rowsFor(kernel, cmRows(), cmRow.tool, cmRow.line) {
+			lab.Row(t, r.line(), func(t testing.TB) {
 				p := newCMPlay(t, programs, kernel, r.link, r.family)
 				p.run(&r)
 			})
@@ -45,6 +41,7 @@ func TestCM(t *testing.T) {
 // TestRstreamSizes transfers data of each size of rstream's series, checked at both ends.
 // The series itself takes minutes in an emulated guest.
 func TestRstreamSizes(t *testing.T) {
+	require.FullRun(t, "rows of the tool show most of it, too")
 	programs := buildCM(t)
 	tool := cmTools[slices.IndexFunc(cmTools, func(c cmTool) bool { return c.name == "rstream" })]
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/tests/conformance"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -32,19 +32,6 @@ const caseLimit = time.Minute
 // suitePort is the port of the server in a guest.
 const suitePort = 7471
 
-// all runs every combination; without it kernels, links and families come in pairs.
-var all = flag.Bool("rxe.all", false, "run each link, family and row against each kernel of the rxe lab")
-
-// runs reports whether a row runs against a kernel: without -rxe.all against one of the kernels,
-// by a hash of its name, so that each kernel gets rows of all kinds. The lowest bit of the hash would not do: it is the
-// parity of the characters' lowest bits, the same for "v4" and "v6".
-func runs(kernel lab.Kernel, row string) bool {
-	hash := fnv.New32a()
-	hash.Write([]byte(row))
-	high, kernels := hash.Sum32()>>16, lab.Kernels()
-	return *all || kernels[high%uint32(len(kernels))] == kernel
-}
-
 // suitePairs are the links and families for each kernel. Together they cover every pair of
 // kernel, link and family. Without -rxe.all each takes its part of the cases, so that each case is
 // played with each kernel, and with each link.
@@ -56,9 +43,9 @@ var suitePairs = map[lab.Kernel][][2]string{
 // choice is the cases of a run: those of a pattern, or of a part ("0/2": each second one, from the first on).
 type choice struct{ cases, part string }
 
-// TestConformance runs the suite of tests/conformance with rdma_rxe: goroce on the host against a guest's, and, with
-// the newest kernel, two halves in one guest, which shows that the suite asks for what rdma_rxe does. In a guest the
-// device is driven by package rnic.
+// TestConformance runs the suite of tests/conformance with rdma_rxe: goroce on the host against a guest's, whose device
+// is driven by package rnic. In full also with loss of connection managers' messages, and, with the newest kernel, two
+// halves in one guest, which shows that the suite asks for what rdma_rxe does.
 func TestConformance(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	withRNIC, software := buildConformance(t, "rnic"), buildConformance(t, "")
@@ -80,6 +67,9 @@ func TestConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("%s-to-rxe/%s", link, family), func(t *testing.T) {
 				r.run(t, family, part, r.host(link, family))
 			})
+		}
+		if !*all && !require.Full() {
+			return
 		}
 		if kernels := lab.Kernels(); *all || kernel == kernels[len(kernels)-1] {
 			t.Run("rxe-to-itself", func(t *testing.T) { r.run(t, "IPv4", chosen, r.inside) })

@@ -2,7 +2,6 @@ package rxe
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -69,6 +69,9 @@ func perftests() []libraryTool {
 func libraryRows() []cmRow {
 	var rows []cmRow
 	for _, l := range slices.Concat(libraryTools, perftests()) {
+		if l.long && !*all {
+			continue
+		}
 		families := []string{v4}
 		if l.ipv6 {
 			families = append(families, v6)
@@ -115,12 +118,8 @@ func TestDropinCM(t *testing.T) {
 	programs := buildCM(t)
 	libs := buildLibraries(t, programs["goroced"])
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range libraryRows() {
-			name := fmt.Sprintf("%s-%s-%s", r.name, r.side, r.family)
-			if !runs(kernel, name) || r.long && !*all {
-				continue
-			}
-			lab.Row(t, name, func(t testing.TB) {
+		for _, r := range rowsFor(kernel, libraryRows(), cmRow.tool, cmRow.line) {
+			lab.Row(t, r.line(), func(t testing.TB) {
 				newLibraryPlay(t, programs, libs, kernel, r.family).run(&r)
 			})
 		}
@@ -129,6 +128,7 @@ func TestDropinCM(t *testing.T) {
 
 // TestDropinRstreamSizes transfers data of each size of rstream's series over the library, checked at both ends.
 func TestDropinRstreamSizes(t *testing.T) {
+	require.FullRun(t, "rows of the tool show most of it, too")
 	programs := buildCM(t)
 	libs := buildLibraries(t, programs["goroced"])
 	rows := libraryRows()

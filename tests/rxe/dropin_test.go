@@ -79,8 +79,10 @@ func dropinRows() []dropinRow {
 	return rows
 }
 
+func (r dropinRow) tool() string { return r.program }
+
 // name is the command line on the host without blanks.
-func (r *dropinRow) name() string {
+func (r dropinRow) name() string {
 	return strings.NewReplacer(" ", "", "/", ".").Replace(r.program + "-" + r.side + r.options + r.own)
 }
 
@@ -91,10 +93,7 @@ func TestDropin(t *testing.T) {
 	goroced := build(t)
 	libs := buildLibraries(t, goroced)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range dropinRows() {
-			if !runs(kernel, r.name()) {
-				continue
-			}
+		for _, r := range rowsFor(kernel, dropinRows(), dropinRow.tool, dropinRow.name) {
 			lab.Row(t, r.name(), func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &dropinPlay{dropinRow: r, libs: libs}

@@ -65,18 +65,22 @@ func perfRows() []perfRow {
 		perfRow{"write_bw", server, udp, v4, "-n 5 -a -b", ""})
 }
 
+// command is the tool, by address or by socket.
+func (r perfRow) command() string {
+	return r.tool + strings.Repeat(" -R", strings.Count(r.options, "-R "))
+}
+
+func (r perfRow) name() string {
+	return fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family, strings.ReplaceAll(r.options+r.own, " ", ""))
+}
+
 // TestPerftest runs goroced perf against the real perftest.
 func TestPerftest(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range perfRows() {
-			name := fmt.Sprintf("%s-%s-%s-%s-%s", r.tool, r.side, r.link, r.family,
-				strings.ReplaceAll(r.options+r.own, " ", ""))
-			if !runs(kernel, name) {
-				continue
-			}
-			lab.Row(t, name, func(t testing.TB) {
+		for _, r := range rowsFor(kernel, perfRows(), perfRow.command, perfRow.name) {
+			lab.Row(t, r.name(), func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &perfPlay{perfRow: r}
 				p.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,

@@ -29,13 +29,8 @@ func TestPingpong(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range rows {
-			name := fmt.Sprintf("%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", r.side, r.link, r.family, r.size,
-				r.pathMTU, r.mtu, r.loss, r.offload)
-			if !runs(kernel, name) {
-				continue
-			}
-			lab.Row(t, name, func(t testing.TB) {
+		for _, r := range rowsFor(kernel, rows, row.tool, row.name) {
+			lab.Row(t, r.name(), func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				p := &pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced, row: r}
 				p.run()

@@ -13,12 +13,14 @@ import (
 //
 // A guest on a busy machine may stop for a second, so eight ACK timeouts, after which the
 // retries are exhausted, must take longer: they take 1.1 s with -u 15, 4.3 s with 17.
-var badNetworks = []struct{ name, fault, options string }{
+var badNetworks = []badNetwork{
 	{"drop-7", "drop -p 0.07 --seed 7", "-u 15 -n 60"},
 	{"drop-15", "drop -p 0.15 --seed 15", "-u 15 -n 6 -q 4"},
 	{"corrupt-2", "corrupt -p 0.02 --seed 2", "-u 17 -n 300"},
 	{"late-5", "delay -p 0.05 --delay 2ms --seed 5", "-u 17 -n 300"},
 }
+
+type badNetwork struct{ name, fault, options string }
 
 // TestReadThroughLoss reads from ib_read_bw over bad networks, over which READs between two
 // rdma_rxe succeed: the retries, 7 by default, must not be exhausted.
@@ -26,7 +28,9 @@ func TestReadThroughLoss(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, n := range badNetworks {
+		tool := func(badNetwork) string { return "read_bw" }
+		name := func(n badNetwork) string { return n.name }
+		for _, n := range rowsFor(kernel, badNetworks, tool, name) {
 			lab.Row(t, n.name, func(t testing.TB) {
 				l := lab.Shared(t, kernel)
 				quiet(t, l)

@@ -113,14 +113,14 @@ func TestRnicRping(t *testing.T) {
 		ourServer: "goroced rping -s -a $HOST -S 65535", ourClient: "goroced rping -c -a $VM -C 20 -S 65535 -V",
 		said: "DISCONNECT EVENT", weSay: "DISCONNECT EVENT"}
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, side := range []string{client, server} {
-			for _, family := range []string{v4, v6} {
-				lab.Row(t, side+"-"+family, func(t testing.TB) {
-					p := newCMPlay(t, programs, kernel, udp, family)
-					p.must(p.vm.CopyIn(t.Context(), inGuest, "/usr/bin/goroced-rnic"))
-					p.run(&cmRow{&tool, side, udp, family, 0})
-				})
-			}
+		rows := []cmRow{{&tool, client, udp, v4, 0}, {&tool, client, udp, v6, 0}, {&tool, server, udp, v4, 0},
+			{&tool, server, udp, v6, 0}}
+		for _, r := range rowsFor(kernel, rows, cmRow.tool, cmRow.line) {
+			lab.Row(t, r.line(), func(t testing.TB) {
+				p := newCMPlay(t, programs, kernel, udp, r.family)
+				p.must(p.vm.CopyIn(t.Context(), inGuest, "/usr/bin/goroced-rnic"))
+				p.run(&r)
+			})
 		}
 	})
 }

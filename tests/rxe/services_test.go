@@ -23,6 +23,12 @@ type serviceRow struct {
 }
 
 // serviceRows returns all combinations, with events once for each service.
+func (r serviceRow) kind() string { return r.service }
+
+func (r serviceRow) name() string {
+	return fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events)
+}
+
 func serviceRows() []serviceRow {
 	var rows []serviceRow
 	for _, service := range []string{"uc", "ud", "srq"} {
@@ -44,15 +50,14 @@ func TestServices(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	goroced := build(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
-		for _, r := range serviceRows() {
-			lab.Row(t, fmt.Sprintf("%s-%s-%s-%s-events=%v", r.service, r.side, r.link, r.family, r.events),
-				func(t testing.TB) {
-					l := lab.Shared(t, kernel)
-					s := &servicePlay{serviceRow: r}
-					s.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,
-						row: row{side: r.side, link: r.link, family: r.family}}
-					s.run()
-				})
+		for _, r := range rowsFor(kernel, serviceRows(), serviceRow.kind, serviceRow.name) {
+			lab.Row(t, r.name(), func(t testing.TB) {
+				l := lab.Shared(t, kernel)
+				s := &servicePlay{serviceRow: r}
+				s.pingpong = pingpong{TB: t, lab: l, vm: l.VMs[0], goroced: goroced,
+					row: row{side: r.side, link: r.link, family: r.family}}
+				s.run()
+			})
 		}
 	})
 }

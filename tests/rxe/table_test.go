@@ -1,6 +1,9 @@
 package rxe
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // Values of a row's fields that are not numbers.
 const (
@@ -52,6 +55,14 @@ var rows = []row{
 	{server, rawsock, v6, 5001, 2048, 9000, 3, true},
 	{client, udp, v4, 5001, 4096, 9000, 3, true},
 	{server, udp, v4, 4096, 4096, 9000, 3, true},
+}
+
+// tool is the end of the real tool and our link: a plain run plays a row of each.
+func (r row) tool() string { return r.side + "-" + r.link }
+
+func (r row) name() string {
+	return fmt.Sprintf("%s-%s-%s-size%d-pmtu%d-mtu%d-loss%g-offload=%v", r.side, r.link, r.family, r.size, r.pathMTU,
+		r.mtu, r.loss, r.offload)
 }
 
 // possible reports whether a combination is useful: the path MTU must fit the wire, and a
