@@ -59,7 +59,7 @@
 //  4. The worker's current turn ends. The memory may block it for ever, so no goroutine that
 //     serves other clients waits for it. A request to deregister waits, since the client may
 //     reuse its memory after the answer, but no longer than the session lasts (retire); a
-//     session whose memory blocks for a second is ended. What a session leaves is freed by a
+//     session whose memory blocks for stuckAfter is ended. What a session leaves is freed by a
 //     goroutine of its own, which waits for Worker.Done (reap).
 //  5. The memory is unmapped. Only then are bytes, mappings and objects, and the session itself,
 //     subtracted from the accounts.

@@ -151,7 +151,8 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return noBody(err)
 	}
 	c.unit, c.events = u, events
-	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, OnFault: c.Fault, Stalls: procmem.Stalls})
+	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, StuckAfter: c.srv.stuckAfter, OnFault: c.Fault,
+		Stalls: procmem.Stalls, Thread: unix.Gettid, Waits: procmem.Waits})
 	c.booked, c.pending = append(c.booked, c.pending...), nil
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}

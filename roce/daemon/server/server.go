@@ -50,6 +50,7 @@ type Server struct {
 	privileged func(uid uint32) bool                                          // privileged, except in tests
 	rest       func()                                                         // rest, except in tests
 	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, except in tests
+	stuckAfter time.Duration                                                  // stuckAfter, except in tests
 
 	looking                      sync.Mutex // held by inspections, by turns; taken first
 	accounts                     accounts
@@ -101,7 +102,7 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
 			ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send,
+	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send, stuckAfter: stuckAfter,
 		strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now()}
 	if o.NoAdministrator {
 		s.privileged = func(uint32) bool { return false }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -36,6 +37,7 @@ func newShardedServer(t *testing.T, shards int) (*Server, *net.UnixListener) {
 	must(t, err)
 	s, err := New([]roce.Device{dev}, Options{})
 	must(t, err)
+	s.stuckAfter = time.Second / 2
 	t.Cleanup(func() {
 		must(t, dev.Close())
 		must(t, s.Close())

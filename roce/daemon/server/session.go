@@ -305,9 +305,15 @@ func (c *session) closeDoorbells() {
 	c.doorbells = nil
 }
 
-// stuck ends the connection of a client whose memory blocks the worker.
-func (c *session) stuck() {
-	c.srv.log.Warn("a client is dropped: access to its memory blocks", "pid", c.who.Pid, "uid", c.who.Uid)
+// stuckAfter is how long an access may wait for one page of a client. It holds up nobody else: a shard goes on without
+// a turn that takes long. But each such access keeps a thread.
+const stuckAfter = 5 * time.Second
+
+// stuck ends the connection of a client whose memory blocks the worker, on a thread.
+func (c *session) stuck(thread int) {
+	call, where := procmem.Waiting(thread)
+	c.srv.log.Warn("a client is dropped: an access to its memory does not return", "pid", c.who.Pid, "uid", c.who.Uid,
+		"seconds", int(c.srv.stuckAfter.Seconds()), "call", call, "kernel", where)
 	c.hangUp()
 }
 

@@ -110,7 +110,7 @@ func newStuck(t *testing.T, inline bool) *stuckWorld { return newStuckOn(t, newL
 func newStuckOn(t *testing.T, on *world, inline bool) *stuckWorld {
 	w := &stuckWorld{world: on, mem: newGated(1 << 16), stuck: make(chan struct{}, 8)}
 	w.connectTo(w.a.gid(), w.b.gid(), ib.MTU1024, nil)
-	o := device.WorkerOptions{OnStuck: func() { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
+	o := device.WorkerOptions{OnStuck: func(int) { w.stuck <- struct{}{} }, StuckAfter: 10 * time.Millisecond}
 	if inline {
 		o.Stalls = w.mem.slept.Load
 	}

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -51,8 +52,10 @@ type Worker[Q comparable] struct {
 	// Guarded by mu too: detection of accesses that do not return.
 	watch     *time.Timer
 	watched   bool
-	seen      uint64 // number of the turn that look has found under way
-	seenTimes int    // how often, in succession
+	seen      waiting // what look has found last
+	seenTimes int     // how often, in succession
+
+	thread atomic.Int64 // of the turn that is under way, by Options.Thread
 
 	batch    mr.Batch // this and the following are used by the goroutine that takes the turn
 	out      []mr.Outcome
@@ -74,12 +77,18 @@ type Answer[Q comparable] struct {
 
 // Options adjust a Worker.
 type Options struct {
-	// OnStuck, if set, is called once for each turn that takes longer than StuckAfter,
-	// on a goroutine of its own. The worker does not give up: it continues when the
+	// OnStuck, if set, is called once for each turn whose thread has waited for one thing for longer than
+	// StuckAfter, on a goroutine of its own, with that thread. The worker does not give up: it continues when the
 	// access returns.
-	OnStuck func()
-	// StuckAfter is a second if 0.
+	OnStuck func(thread int)
+	// StuckAfter is ten seconds if 0.
 	StuckAfter time.Duration
+	// Thread, if set, returns the number of the calling thread.
+	Thread func() int
+	// Waits, set with Thread, tells whether a thread waits, for something other than a processor, and how many
+	// times it has begun to. A turn whose thread runs, or waits for one page after the other, is slow, and not stuck.
+	// Without it a turn is stuck if it takes longer than StuckAfter.
+	Waits func(thread int) (times uint64, waits bool)
 	// Stalls, if set, returns how many times so far the calling thread has slept or had a page
 	// fault. With it a shard's loop may take the worker's turns as long as memory is fast, which
 	// saves waking a thread.
@@ -103,7 +112,7 @@ const (
 // set there is no goroutine: turns take place when the owner calls Turn.
 func New[Q comparable](o Options, manual bool, clock func() ib.Instant, answer func([]Answer[Q])) *Worker[Q] {
 	if o.StuckAfter == 0 {
-		o.StuckAfter = time.Second
+		o.StuckAfter = 10 * time.Second
 	}
 	w := &Worker[Q]{opts: o, clock: clock, answer: answer, manual: manual,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), out: make([]mr.Outcome, turnPlaces)}
@@ -211,6 +220,9 @@ func (w *Worker[Q]) Turn(by any) bool {
 		return false
 	}
 	runtime.LockOSThread() // stalls are counted per thread
+	if w.opts.Thread != nil {
+		w.thread.Store(int64(w.opts.Thread()))
+	}
 	before, began := w.stalls(), w.clock()
 	places, gets, bytes, faulted := w.touchSafely()
 	if now := w.clock(); time.Duration(now-began) > quick(bytes) && w.stalls() != before {
@@ -381,22 +393,35 @@ var NoTurn = func() <-chan struct{} {
 // after a time: if the whole process stands still, in a virtual machine that is paused for example, that is one look.
 const looks = 4
 
-// look counts how often it has found the current turn under way, and calls OnStuck once.
+// waiting is one wait of one turn's thread.
+type waiting struct {
+	turn  uint64 // its number
+	times uint64 // from Options.Waits
+}
+
+// look counts how often it has found the current turn in the same wait, and calls OnStuck once.
 func (w *Worker[Q]) look() {
+	thread, times, waits := int(w.thread.Load()), uint64(0), true
+	if w.opts.Waits != nil {
+		times, waits = w.opts.Waits(thread)
+	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.closed || !w.running {
 		w.watched = false
-		w.mu.Unlock()
 		return
 	}
-	if turn := w.turns + 1; w.seen != turn {
-		w.seen, w.seenTimes = turn, 0
+	found := waiting{turn: w.turns + 1, times: times}
+	switch {
+	case !waits:
+		w.seenTimes = 0
+	case found != w.seen:
+		w.seen, w.seenTimes = found, 1
+	default:
+		w.seenTimes++
 	}
-	w.seenTimes++
-	stuck := w.seenTimes == looks+1
+	if w.seenTimes == looks+1 {
+		go w.opts.OnStuck(thread)
+	}
 	w.watch.Reset(w.opts.StuckAfter / looks)
-	w.mu.Unlock()
-	if stuck {
-		w.opts.OnStuck()
-	}
 }

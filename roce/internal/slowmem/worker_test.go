@@ -2,6 +2,7 @@ package slowmem
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -53,26 +54,52 @@ func TestManualDone(t *testing.T) {
 	<-idle.Done()
 }
 
-// TestStuckByLooks: a turn is stuck when the watch has found it under way often enough, however long the process stood
-// still in between, and is reported once.
+// TestStuckByLooks: a turn is stuck when the watch has found its thread in one wait often enough, however long the
+// process stood still in between, and is reported once. A thread that runs, or waits anew, is slow.
 func TestStuckByLooks(t *testing.T) {
-	reports := 0
-	var w *Worker[*user]
-	r := lateRegion(t, during{mrtest.New(8), func() {
-		for look := range 3 * looks {
-			w.look()
-			if want := min(look/looks, 1); reports != want {
-				t.Errorf("after look %d of one turn: %d reports, want %d", look+1, reports, want)
-			}
-		}
-	}})
-	o := Options{OnStuck: func() { reports++ }, StuckAfter: time.Hour}
-	w = New(o, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
-	defer w.Close()
-	for range 2 {
-		reports = 0
-		w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
-		w.Turn(nil)
-		w.look() // between turns
+	const thread = 7
+	tests := []struct {
+		name  string
+		waits func(look int) (times uint64, waits bool)
+		stuck bool
+	}{
+		{"by time", nil, true},
+		{"waits for one thing", func(int) (uint64, bool) { return 5, true }, true},
+		{"waits for a processor", func(int) (uint64, bool) { return 5, false }, false},
+		{"pages come slowly", func(look int) (uint64, bool) { return uint64(look / looks), true }, false},
+		{"runs once", func(look int) (uint64, bool) { return 5, look%(looks+1) != looks }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reports, looked := 0, 0
+				o := Options{OnStuck: func(of int) {
+					if of != thread {
+						t.Errorf("thread %d is reported, want %d", of, thread)
+					}
+					reports++
+				}, Thread: func() int { return thread }}
+				if tt.waits != nil {
+					o.Waits = func(of int) (uint64, bool) {
+						looked++
+						return tt.waits(looked - 1)
+					}
+				}
+				r := lateRegion(t, during{mrtest.New(8), func() {
+					reports, looked = 0, 0
+					time.Sleep(33 * time.Second)
+				}})
+				w := New(o, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
+				defer w.Close()
+				for range 2 {
+					w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
+					w.Turn(nil)
+					if got := reports == 1; got != tt.stuck || reports > 1 {
+						t.Errorf("%d reports of a turn, want stuck %v", reports, tt.stuck)
+					}
+					time.Sleep(10 * time.Second) // between turns
+				}
+			})
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -296,7 +297,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestHang checks that a read of a page under userfaultfd blocks until the page is resolved.
+// TestHang checks that a read of a page under userfaultfd blocks until the page is resolved, and that Waits and Waiting
+// tell of the thread that waits.
 func TestHang(t *testing.T) {
 	c := start(t)
 	if got := c.tell("hang"); got != "<nil>" {
@@ -304,8 +306,12 @@ func TestHang(t *testing.T) {
 	}
 	m := c.memory(childSize)
 	got := make([]byte, 8)
-	done := make(chan error, 1)
-	go func() { done <- m.ReadAt(got, 0) }()
+	done, thread := make(chan error, 1), make(chan int, 1)
+	go func() {
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
+		done <- m.ReadAt(got, 0)
+	}()
 	if err := c.tell("fault"); err != "<nil>" {
 		t.Fatal(err)
 	}
@@ -314,10 +320,31 @@ func TestHang(t *testing.T) {
 		t.Fatalf("it was read before it was there: %v", err)
 	default:
 	}
+	of := <-thread
+	var times uint64
+	require.Until(t, "the thread waits", func() (waits bool) {
+		times, waits = Waits(of)
+		return waits
+	})
+	if again, waits := Waits(of); again != times || !waits {
+		t.Errorf("a thread in one wait: waits %v, has begun %d waits, then %d", waits, times, again)
+	}
+	if call, where := Waiting(of); call != "process_vm_readv" || where != "handle_userfault" && where != "unknown" {
+		t.Errorf("the thread waits in %s at %s, want process_vm_readv at handle_userfault", call, where)
+	}
 	if err := c.tell("resolve"); err != "<nil>" {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil || string(got) != "resolved" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestRuns: the thread that asks runs, so it does not wait.
+func TestRuns(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if _, waits := Waits(unix.Gettid()); waits {
+		t.Error("a thread that runs: waits true, want false")
 	}
 }
