@@ -26,6 +26,8 @@ type end struct {
 	qp  ib.QP
 	mr  ib.MR
 	buf []byte
+
+	timeout uint8 // ib.QPAttr.Timeout
 }
 
 func newEnd(t testing.TB, l link.Link, size int) *end {
@@ -46,7 +48,7 @@ func newEndOn(t testing.TB, dev roce.Device, size int) *end {
 	t.Helper()
 	pd, err := dev.AllocPD()
 	must(t, err)
-	e := &end{dev: dev, buf: make([]byte, size)}
+	e := &end{dev: dev, buf: make([]byte, size), timeout: 19}
 	e.cq, err = dev.CreateCQ(ib.CQInit{Entries: 2 * window})
 	must(t, err)
 	e.mr, err = pd.RegMR(ib.MRInit{Buf: e.buf, Access: ib.LocalWrite | ib.RemoteWrite})
@@ -72,7 +74,7 @@ func (e *end) connect(t testing.TB, peer *end, gid int) {
 	t.Helper()
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask,
 		AH:      ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
-		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: 19, RetryCnt: 7, RNRRetry: 7}
+		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: e.timeout, RetryCnt: 7, RNRRetry: 7}
 	must(t, ib.ModifyTo(e.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
@@ -121,17 +123,21 @@ func TestPingPong(t *testing.T) {
 		a, b linktest.Opener
 		mtu  int
 		path ib.MTU
+		full bool // only with GOROCE_FULL=1: other rows show most of it
 	}{
-		{"native", native, native, 1500, ib.MTU1024},
-		{"native, jumbo", native, native, 9000, ib.MTU4096},
-		{"generic, jumbo", generic, generic, 9000, ib.MTU4096},
+		{"native", native, native, 1500, ib.MTU1024, false},
+		{"native, jumbo", native, native, 9000, ib.MTU4096, true},
+		{"generic, jumbo", generic, generic, 9000, ib.MTU4096, false},
 		{"one chunk", with(Options{oneChunk: true, Generic: true}), with(Options{oneChunk: true, Generic: true}), 9000,
-			ib.MTU2048},
-		{"native with UDP", native, plain, 1500, ib.MTU1024},
-		{"UDP with native, jumbo", plain, native, 9000, ib.MTU4096},
-		{"generic with UDP", generic, plain, 1500, ib.MTU1024},
+			ib.MTU2048, true},
+		{"native with UDP", native, plain, 1500, ib.MTU1024, true},
+		{"UDP with native, jumbo", plain, native, 9000, ib.MTU4096, false},
+		{"generic with UDP", generic, plain, 1500, ib.MTU1024, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.full {
+				require.FullRun(t, "other rows show most of it, too")
+			}
 			if strings.Contains(tt.name, "UDP") && tt.name != "native with UDP" && !knowsSeveral() {
 				require.Missing(t, "several frames in one piece need Linux 6.2")
 			}
@@ -187,6 +193,7 @@ func TestCloseDeviceUnderTraffic(t *testing.T) {
 	na, nb := linktest.NewVeth(t, 1500)
 	a := newEnd(t, linktest.OpenIn(t, na, native, na.Addr4), 1<<16)
 	b := newEnd(t, linktest.OpenIn(t, nb, native, nb.Addr4), 1<<16)
+	a.timeout = 14
 	a.connect(t, b, 0)
 	b.connect(t, a, 0)
 	wr := ib.SendWR{Opcode: ib.WRWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), SGL: a.sge(1 << 16)}
