@@ -11,9 +11,9 @@ import (
 // all runs every combination.
 var all = flag.Bool("rxe.all", false, "run each link, family and row against each kernel of the rxe lab")
 
-// rowsFor returns the rows of a table that are played against a kernel. Rows of one tool show alike, so a plain run plays
-// one of them, and the hash of the tool's name says which: that gives rows of all kinds. With GOROCE_FULL=1 each row is
-// played against one of the kernels, by the hash of its name; with -rxe.all against each.
+// rowsFor returns the rows of a table that are played against a kernel. Rows of one tool show alike, so a plain run
+// plays one of them, and the hash of the tool's name says which: that gives rows of all kinds. With GOROCE_FULL=1 each
+// row is played against one of the kernels, by the hash of its name; with -rxe.all against each.
 func rowsFor[R any](kernel lab.Kernel, rows []R, tool, name func(R) string) []R {
 	byTool := map[string][]R{}
 	for _, r := range rows {

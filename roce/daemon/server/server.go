@@ -102,8 +102,8 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		return nil, driver.Refuse("serve", "devices", len(devices), fmt.Sprintf("1 to %d", abi.MaxDevices),
 			ib.ErrInvalid)
 	}
-	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send, stuckAfter: stuckAfter,
-		strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now()}
+	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send,
+		stuckAfter: stuckAfter, strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now()}
 	if o.NoAdministrator {
 		s.privileged = func(uint32) bool { return false }
 	}

@@ -74,7 +74,8 @@ func (e *end) connect(t testing.TB, peer *end, gid int) {
 	t.Helper()
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask,
 		AH:      ib.AHAttr{DGID: peer.dev.Link().Local[gid], SGIDIndex: gid},
-		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: e.timeout, RetryCnt: 7, RNRRetry: 7}
+		PathMTU: e.pathMTU(t, peer), DestQPN: peer.qp.Num(), MinRNRTimer: 12, Timeout: e.timeout, RetryCnt: 7,
+		RNRRetry: 7}
 	must(t, ib.ModifyTo(e.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 
