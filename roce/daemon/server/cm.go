@@ -180,7 +180,7 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 	if out.Cookie != 0 {
 		of.events.Add(1)
 	}
-	if g := of.cm.membership(ev.Group); g != nil {
+	if g := of.cm.joined(ev.Group); g != nil {
 		out.Listener, out.Cookie = g.handle, g.cm.cookie
 		g.events.Add(1)
 	}

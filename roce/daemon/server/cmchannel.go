@@ -111,6 +111,17 @@ func (id *cmID) membership(group netip.Addr) *object {
 	return nil
 }
 
+// joined returns the membership of which an event tells that the ID has joined a group: the oldest one of which the
+// client has not been told.
+func (id *cmID) joined(group netip.Addr) *object {
+	for _, g := range id.groups {
+		if g.cm.group == group && g.events.Load() == 0 {
+			return g
+		}
+	}
+	return nil
+}
+
 // addMembership assigns a handle to the membership of an ID in a group. To close it is to leave the group.
 func (c *session) addMembership(o *object, group netip.Addr, cookie uint64) abi.Handle {
 	g := &object{kind: kindCMGroup, cm: &cmID{cookie: cookie, channel: o.cm.channel, group: group}}

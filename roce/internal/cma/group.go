@@ -34,8 +34,6 @@ func (id *ID) JoinMulticast(group netip.Addr) error {
 		return bad("after Bind to an address, or ResolveAddr", ib.ErrState)
 	case local.Is4() != group.Is4():
 		return bad(fmt.Sprintf("a group of the family of the local address, %v", local), ib.ErrInvalid)
-	case slices.Contains(id.groups, group):
-		return bad("a group that the ID has not joined", ib.ErrAddrInUse)
 	case len(id.groups) == maxGroups:
 		return overLimit(op, "groups of an ID", maxGroups)
 	}
@@ -50,7 +48,7 @@ func (id *ID) JoinMulticast(group netip.Addr) error {
 	return nil
 }
 
-// LeaveMulticast leaves a group.
+// LeaveMulticast undoes a join of a group.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
 	const op = "leave"
 	if err := id.lock(op); err != nil {
@@ -64,6 +62,18 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 	}
 	id.groups = slices.Delete(id.groups, i, i+1)
 	id.ch.owner.giveGroups(1)
-	id.ch.drop(id, func(ev *ib.CMEvent) bool { return ev.Group == group })
+	joins := 0 // that are left
+	for _, g := range id.groups {
+		if g == group {
+			joins++
+		}
+	}
+	unread := 0
+	id.ch.drop(id, func(ev *ib.CMEvent) bool {
+		if ev.Group == group {
+			unread++
+		}
+		return ev.Group == group && unread > joins
+	})
 	return nil
 }
