@@ -117,9 +117,10 @@ type CMID interface {
 	Notify(EventType) error
 
 	// JoinMulticast joins a group, on an ID of type UD with a local address. It raises CMMulticastJoin or
-	// CMMulticastError. The QP must be attached to the group separately (QP.AttachMulticast).
+	// CMMulticastError. The QP must be attached to the group separately (QP.AttachMulticast). An ID may join a group
+	// several times; as many leaves undo that.
 	JoinMulticast(group netip.Addr) error
-	// LeaveMulticast leaves the group, and drops the group's unread events.
+	// LeaveMulticast undoes a join, and drops its event if that is unread.
 	LeaveMulticast(group netip.Addr) error
 
 	// InitQPAttr returns the attributes for Modify that take the QP to a state (rdma_init_qp_attr): StateInit at any
@@ -146,9 +147,9 @@ type CMConnParam struct {
 	SRQ  bool   // the QP takes its receives from an SRQ
 
 	// ResponderResources is how many READs and atomics this end accepts at a time, InitiatorDepth how many it wants to
-	// have outstanding. The passive end gets no more than the active end has asked for. In CMConnectRequest they are as
-	// the receiver of the event sees them: ResponderResources is what the peer wants to have outstanding. In
-	// CMConnectResponse they are what both ends have agreed on.
+	// have outstanding. Those of the passive end count for both, as in Linux; it should choose no more than the active
+	// end has asked for. In events they are as the receiver sees them: ResponderResources is what the peer wants to
+	// have outstanding.
 	ResponderResources, InitiatorDepth uint8
 	RetryCount                         uint8 // of both ends' QPs, chosen by the active end; more than 7 counts as 7
 	RNRRetry                           uint8 // the same for RNR NAKs, chosen by each end for the other; 7: any number

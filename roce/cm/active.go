@@ -115,7 +115,8 @@ func handleMRA(m *Manager, c *conn, in *input) {
 }
 
 // handleREP handles the REP to our REQ. If the REP names a peer's QP that has another connection here, that connection
-// is stale and ends; this one keeps waiting for a valid REP (IBTA 12.9.8.3.1, Linux's cm_rep_handler).
+// is stale and ends; this one keeps waiting for a valid REP (IBTA 12.9.8.3.1, Linux's cm_rep_handler). As in Linux the
+// depths are those of the REP, even if the REQ has asked for less.
 func handleREP(m *Manager, c *conn, in *input) {
 	rep := &in.rep
 	remote := remoteKey{id: rep.LocalID, guid: rep.CAGUID, gid: in.path.Remote}
@@ -133,8 +134,7 @@ func handleREP(m *Manager, c *conn, in *input) {
 	m.setPeer(c, remote, qp)
 	p := &c.params
 	p.RemoteQPN, p.SQPSN, p.RNRRetry = rep.QPN, rep.StartingPSN, rep.RNRRetry
-	p.ResponderResources = min(p.ResponderResources, rep.InitiatorDepth)
-	p.InitiatorDepth = min(p.InitiatorDepth, rep.ResponderResources)
+	p.ResponderResources, p.InitiatorDepth = rep.InitiatorDepth, rep.ResponderResources
 	m.raise(c, Event{Kind: Replied, Conn: *p, SRQ: rep.SRQ, PrivateData: clone(rep.PrivateData)})
 	m.setState(c, repRcvd, driver.Never)
 }

@@ -145,7 +145,8 @@ type ConnParams struct {
 	Service   ib.QPType
 	PathMTU   ib.MTU
 	// In a Request, ResponderResources is how many READs and atomics the peer wants to have outstanding, and
-	// InitiatorDepth how many it accepts; afterwards they are QPAttr.MaxDestRdAtomic and QPAttr.MaxRdAtomic.
+	// InitiatorDepth how many it accepts; afterwards they are QPAttr.MaxDestRdAtomic and QPAttr.MaxRdAtomic, as the
+	// passive end has chosen them.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	AckTimeout         uint8

@@ -32,21 +32,22 @@ func TestConnect(t *testing.T) {
 		t.Fatal("event Request:", d)
 	}
 
-	// B accepts fewer READs than A wants to have outstanding, and may have as many outstanding as A accepts.
+	// B accepts fewer READs than A wants to have outstanding, and wants more outstanding itself than A has offered to
+	// accept. Both QPs get what B says, as with Linux.
 	got, err := B.Accept(w.now, req.ID, consent())
 	w.check(err)
 	if psnA == psnB {
 		t.Fatalf("both ends begin at PSN %#x", psnA)
 	}
 	wantB := want.Conn
-	wantB.ResponderResources, wantB.InitiatorDepth = 2, 5
+	wantB.ResponderResources, wantB.InitiatorDepth = 2, 16
 	if d := cmp.Diff(wantB, got); d != "" {
 		t.Fatal("Accept:", d)
 	}
 
 	rep := A.event(Replied)
 	wantA := ConnParams{RemoteQPN: 0x200, RQPSN: psnA, SQPSN: psnB, Service: ib.RC, PathMTU: ib.MTU1024,
-		ResponderResources: 5, InitiatorDepth: 2, AckTimeout: 14, RetryCount: 6, RNRRetry: 7}
+		ResponderResources: 16, InitiatorDepth: 2, AckTimeout: 14, RetryCount: 6, RNRRetry: 7}
 	if d := cmp.Diff(Event{Kind: Replied, ID: a, Conn: wantA, PrivateData: padded("welcome", 196)}, rep); d != "" {
 		t.Fatal("event Replied:", d)
 	}

@@ -107,7 +107,8 @@ func (m *Manager) requestLife(req *wire.REQ) ib.Instant {
 
 // Accept answers a Request with a REP (IBTA 12.6.8) and returns the parameters of the connection. Take the QP to RTS
 // before NextMessage takes the REP: the peer may send as soon as it has the REP. Private data may have 196 bytes.
-// Responder resources and initiator depth are limited to what the peer has asked for.
+// Responder resources and initiator depth become the connection's, whatever the peer has asked for, as in Linux
+// (ib_send_cm_rep).
 func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	c, err := m.get("accept", id, mayAccept)
 	if err != nil {
@@ -118,8 +119,7 @@ func (m *Manager) Accept(now ib.Instant, id ID, p Params) (ConnParams, error) {
 	}
 	c.localQPN = p.QPN
 	q := &c.params
-	q.ResponderResources = min(q.ResponderResources, p.ResponderResources)
-	q.InitiatorDepth = min(q.InitiatorDepth, p.InitiatorDepth)
+	q.ResponderResources, q.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
 	c.compose(wire.AttrREP, c.tid, &wire.REP{
 		LocalID: uint32(c.id), RemoteID: c.remote.id, QPN: p.QPN, StartingPSN: q.RQPSN,
 		ResponderResources: q.ResponderResources, InitiatorDepth: q.InitiatorDepth,

@@ -115,7 +115,7 @@ func (c *Conn) event(ev *ib.CMEvent) {
 // connectResponse takes the QP of the active end to RTS and sends the RTU.
 func (c *Conn) connectResponse(ev *ib.CMEvent) {
 	c.private = ev.Param.PrivateData
-	attr, err := c.ep.connect(c.id, ev.Param)
+	attr, err := c.ep.connect(c.id)
 	if err == nil {
 		c.attr = attr
 		err = c.id.Establish()

@@ -28,12 +28,15 @@ type endpoint struct {
 	pd             ib.PD
 	sendCQ, recvCQ ib.CQ
 	minRNR         uint8
+	responders     int     // Config.ResponderResources
+	initiators     int     // Config.InitiatorDepth
 	made           objects // created by open
 }
 
 // open creates the objects that o does not provide, and takes the QP to INIT.
 func (e *endpoint) open(dev ib.Device, id ib.CMID, o *Config) error {
 	e.dev, e.minRNR = dev, uint8(o.MinRNRTimer)
+	e.responders, e.initiators = o.ResponderResources, o.InitiatorDepth
 	e.sendCQ, e.recvCQ = o.SendCQ, o.RecvCQ
 	if e.qp = o.QP; e.qp == nil {
 		if err := e.makeQP(o); err != nil {
@@ -95,17 +98,17 @@ func (o *Config) entries() (int, error) {
 	return max(n, 1), nil
 }
 
-// connect takes the QP from INIT to RTS with the attributes that id.InitQPAttr returns. most limits their responder
-// resources and initiator depth. It returns the attributes that the QP got.
-func (e *endpoint) connect(id ib.CMID, most ib.CMConnParam) (attr ib.QPAttr, err error) {
+// connect takes the QP from INIT to RTS with the attributes that id.InitQPAttr returns, but no more READs and atomics
+// than the Config says: the peer's REP or REQ may have more. It returns the attributes that the QP got.
+func (e *endpoint) connect(id ib.CMID) (attr ib.QPAttr, err error) {
 	for _, state := range []ib.QPState{ib.StateRTR, ib.StateRTS} {
 		var mask ib.QPAttrMask
 		if attr, mask, err = id.InitQPAttr(state); err != nil {
 			return attr, err
 		}
 		attr.MinRNRTimer = e.minRNR
-		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(most.ResponderResources))
-		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(most.InitiatorDepth))
+		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, e.responders)
+		attr.MaxRdAtomic = min(attr.MaxRdAtomic, e.initiators)
 		if err := e.qp.Modify(attr, mask); err != nil {
 			return attr, err
 		}

@@ -168,9 +168,10 @@ func (r *Request) accept(conn *Conn, o *Config, l *Listener) error {
 	case l != nil && l.closed:
 		return l.errClosed()
 	}
-	p := o.params(conn.ep.qp.Num())
-	attr, err := conn.ep.connect(r.id, p)
+	attr, err := conn.ep.connect(r.id)
 	if err == nil {
+		p := o.params(conn.ep.qp.Num())
+		p.ResponderResources, p.InitiatorDepth = uint8(attr.MaxDestRdAtomic), uint8(attr.MaxRdAtomic)
 		err = r.id.Accept(p)
 	}
 	if err != nil {

@@ -267,7 +267,7 @@ func (id *cmID) Connect(p ib.CMConnParam) error {
 	if err := cmCheck(op, C.rnic_cm_connect(id.c, &c)); err != nil {
 		return err
 	}
-	id.state, id.active, id.asked = cmConnecting, true, p
+	id.state, id.active = cmConnecting, true
 	if p.Timeout > 0 {
 		id.timer = time.AfterFunc(p.Timeout, id.expire)
 	}
@@ -300,8 +300,6 @@ func (id *cmID) Accept(p ib.CMConnParam) error {
 		return err
 	}
 	if id.init.Type != ib.UD {
-		p.ResponderResources = min(p.ResponderResources, id.peer.ResponderResources)
-		p.InitiatorDepth = min(p.InitiatorDepth, id.peer.InitiatorDepth)
 		if err := id.checkParam(op, &p); err != nil {
 			return err
 		}

@@ -101,13 +101,10 @@ func (id *cmID) routeResolved(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
 
 func (id *cmID) routeFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state = cmAddrResolved }
 
-// responded handles the peer's REP. It limits the outstanding READs and atomics to what Connect
-// has asked for, as the kernel lets a peer answer with more.
+// responded handles the peer's REP.
 func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.peer, id.agreed = paramOf(c), true
-	id.peer.ResponderResources = min(id.peer.ResponderResources, id.asked.ResponderResources)
-	id.peer.InitiatorDepth = min(id.peer.InitiatorDepth, id.asked.InitiatorDepth)
 	ev.Param = id.peer
 	ev.Param.PrivateData = privateOf(c)
 }

@@ -64,7 +64,6 @@ type cmID struct {
 	active   bool           // this end has called Connect
 	agreed   bool           // the peer's parameters are known, so the QP may go to RTR
 	answered bool           // Accept was called
-	asked    ib.CMConnParam // if active: the parameters of Connect
 	peer     ib.CMConnParam // the peer's parameters, without private data
 	timer    *time.Timer    // timeout of Connect
 
@@ -277,10 +276,6 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	attr.Timeout, attr.RetryCnt, attr.RNRRetry = rts.Timeout, rts.RetryCnt, rts.RNRRetry
 	if to == ib.StateRTS {
 		mask = rtsMask
-	}
-	if id.active { // the kernel accepts larger values from the peer
-		attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, int(id.asked.ResponderResources))
-		attr.MaxRdAtomic = min(attr.MaxRdAtomic, int(id.asked.InitiatorDepth))
 	}
 	return attr, mask, nil
 }

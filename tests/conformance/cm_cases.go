@@ -97,14 +97,14 @@ func cmAccept(t ib.QPType) func(*End) {
 func cmParamsActive(e *End) {
 	c := e.newCM()
 	id, q, ev := c.dial(ib.RC, func(p *ib.CMConnParam) {
-		p.ResponderResources, p.InitiatorDepth, p.RetryCount = 3, 2,
-			5
+		p.ResponderResources, p.InitiatorDepth, p.RetryCount = 3, 2, 5
 	})
-	if p := ev.Param; p.ResponderResources != 1 || p.InitiatorDepth != 2 {
-		e.fatalf("agreed: %d responder resources, initiator depth %d; want 1, 2", p.ResponderResources,
+	// Those of the passive end count, even where they exceed what was asked for.
+	if p := ev.Param; p.ResponderResources != 1 || p.InitiatorDepth != 9 {
+		e.fatalf("the answer: %d responder resources, initiator depth %d; want 1, 9", p.ResponderResources,
 			p.InitiatorDepth)
 	}
-	if a := q.query(); a.MaxDestRdAtomic != 1 || a.MaxRdAtomic != 2 || a.RetryCnt != 5 || a.DestQPN != hear[ib.QPN](e,
+	if a := q.query(); a.MaxDestRdAtomic != 1 || a.MaxRdAtomic != 9 || a.RetryCnt != 5 || a.DestQPN != hear[ib.QPN](e,
 		"QPN") {
 		e.fatalf("the QP has %+v", a)
 	}

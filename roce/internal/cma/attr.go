@@ -36,10 +36,10 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 	if !id.agreed {
 		return attr, 0, driver.Refuse(op, "CM ID", id.state, "after CMConnectRequest or CMConnectResponse", ib.ErrState)
 	}
-	p := &id.params
+	p, most := &id.params, id.port.opts.MaxRdAtomic // of a peer that has more of them than this device
 	attr = ib.QPAttr{
 		State: to, AH: id.addressVector(), PathMTU: p.PathMTU, DestQPN: p.RemoteQPN, RQPSN: p.RQPSN, SQPSN: p.SQPSN,
-		MaxDestRdAtomic: int(p.ResponderResources), MaxRdAtomic: int(p.InitiatorDepth),
+		MaxDestRdAtomic: int(min(p.ResponderResources, most)), MaxRdAtomic: int(min(p.InitiatorDepth, most)),
 		Timeout: p.AckTimeout, RetryCnt: p.RetryCount, RNRRetry: p.RNRRetry,
 	}
 	return attr, mask | connectedMask[to] | id.reliableMask(to), nil

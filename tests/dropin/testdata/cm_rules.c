@@ -345,6 +345,59 @@ static void option(struct rdma_cm_id *id, const char *state, int level, int name
 	printf("%s: set %s of %zu bytes: %s\n", state, what, len, result(rdma_set_option(id, level, name, value, len)));
 }
 
+/* How many READs and atomics each end accepts, and may have outstanding. */
+
+struct depth {
+	uint8_t responder, initiator;
+};
+
+static void qp_depth(const char *end, struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	MUST(ibv_query_qp(id->qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+	printf(", %s's QP %d %d", end, attr.max_dest_rd_atomic, attr.max_rd_atomic);
+}
+
+static void depth(struct depth asks, struct depth answers)
+{
+	struct pair p = { .listener = listening(RDMA_PS_TCP, 1), .active = routed(RDMA_PS_TCP, PORT) };
+	struct rdma_conn_param req = with(0), rep = with(0);
+	struct seen response;
+
+	req.responder_resources = asks.responder;
+	req.initiator_depth = asks.initiator;
+	MUST(rdma_connect(p.active, &req) == 0);
+	p.request = next(p.listener);
+	p.passive = p.request.id;
+	printf("REQ %d %d: seen as %d %d", asks.responder, asks.initiator, p.request.conn.responder_resources,
+	       p.request.conn.initiator_depth);
+	MUST(create_qp(p.passive) == 0);
+	rep.responder_resources = answers.responder;
+	rep.initiator_depth = answers.initiator;
+	MUST(rdma_accept(p.passive, &rep) == 0);
+	response = next(p.active);
+	MUST(response.type == RDMA_CM_EVENT_ESTABLISHED);
+	printf("; REP %d %d: seen as %d %d", answers.responder, answers.initiator, response.conn.responder_resources,
+	       response.conn.initiator_depth);
+	qp_depth("active", p.active);
+	qp_depth("passive", p.passive);
+	printf("\n");
+	end_pair(&p);
+}
+
+static void depths(void)
+{
+	static const struct depth rows[][2] = {
+		{ { 0, 0 }, { 1, 1 } },	   { { 4, 16 }, { 4, 16 } },	 { { 1, 1 }, { 16, 0 } },
+		{ { 16, 0 }, { 0, 16 } }, { { 0, 16 }, { 255, 255 } }, { { 255, 255 }, { 255, 255 } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		depth(rows[i][0], rows[i][1]);
+}
+
 static void options_of(struct rdma_cm_id *id, const char *state)
 {
 	option(id, state, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, "TOS", 1);
@@ -388,9 +441,12 @@ static void groups(void)
 	MUST(create_qp(id) == 0);
 	printf("join: %s", result(rdma_join_multicast(id, &g.any, NULL)));
 	printf(", %s\n", text(next(id)));
+	printf("second join: %s", result(rdma_join_multicast(id, &g.any, NULL)));
+	printf(", %s\n", text(next(id)));
 	printf("leave of another group: %s\n", result(rdma_leave_multicast(id, &other.any)));
 	printf("leave: %s", result(rdma_leave_multicast(id, &g.any)));
-	printf(", again %s\n", result(rdma_leave_multicast(id, &g.any)));
+	printf(", second %s", result(rdma_leave_multicast(id, &g.any)));
+	printf(", third %s\n", result(rdma_leave_multicast(id, &g.any)));
 	end(id);
 }
 
@@ -471,6 +527,7 @@ int main(int argc, char **argv)
 	reject_lengths(RDMA_PS_TCP, 148);
 	reject_lengths(RDMA_PS_UDP, 136);
 	refusals();
+	depths();
 	options();
 	groups();
 	migration();
