@@ -14,7 +14,7 @@ type AHAttr struct {
 	SGIDIndex    int // row of the local GID table to send from
 	Port         int // always 1
 	TrafficClass uint8
-	HopLimit     uint8 // 0 is taken as 64, the default of Linux routes
+	HopLimit     uint8 // to multicast groups; 0 is taken as 64. To one host the route's is used, 64 by default
 	FlowLabel    uint32
 }
 

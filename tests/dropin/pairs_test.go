@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,7 +114,7 @@ func (p *pair) run(t *testing.T, server, client *host, port int) {
 	}
 	meet := netip.MustParseAddr("127.0.0.1") // where they find each other, whatever the device's address
 	if server.in != nil {
-		meet = server.addr
+		meet = server.in.Addr4
 	}
 	s := server.run(t, p.command(p.server, port, meet)...)
 	s.listens(t, port)
@@ -149,6 +150,31 @@ func TestPairsTwoHosts(t *testing.T) {
 	for i, p := range pairs {
 		if p.twice {
 			t.Run(p.name, func(t *testing.T) { p.run(t, a, b, firstPort+i) })
+		}
+	}
+}
+
+// routedPairs name the pairs that send with a hop limit of 1, as most programs do.
+var routedPairs = []string{"rc events", "uc", "ud", "srq events"}
+
+// TestRouted: programs reach a host behind routers, whatever hop limit they set.
+func TestRouted(t *testing.T) {
+	require.Root(t)
+	nsA, _, _, nsB := linktest.NewRouted(t, 1500, 1500)
+	for _, family := range []string{"IPv4", "IPv6"} {
+		hosts := [2]*host{}
+		for i, ns := range []*linktest.Namespace{nsA, nsB} {
+			addr := ns.Addr4
+			if family == "IPv6" {
+				addr = ns.Addr6
+			}
+			hosts[i] = &host{addr: addr, dir: userDir(t), in: ns, libs: libs(t)}
+			hosts[i].startDaemon(t, "--addr", addr.String())
+		}
+		for i, p := range pairs {
+			if slices.Contains(routedPairs, p.name) {
+				t.Run(family+" "+p.name, func(t *testing.T) { p.run(t, hosts[0], hosts[1], firstPort+i) })
+			}
 		}
 	}
 }

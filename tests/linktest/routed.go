@@ -1,6 +1,7 @@
 package linktest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/goroce/goroce/tests/require"
@@ -10,27 +11,38 @@ import (
 // another. The routers' interfaces are those to the hosts. The test needs root.
 //
 //	a 10.99.1.1 --- 10.99.1.2 near 10.99.2.1 --- 10.99.2.2 far 10.99.3.1 --- 10.99.3.2 b
+//	  fd99:1::1     fd99:1::2      fd99:2::1     fd99:2::2     fd99:3::1     fd99:3::2
 func NewRouted(t testing.TB, mtu, middle int) (a, near, far, b *Namespace) {
 	t.Helper()
 	require.Root(t)
 	a, near, far, b = newNamespace(t), newNamespace(t), newNamespace(t), newNamespace(t)
 	nearOut, farOut := *near, *far // the same namespaces with the interfaces between the routers
-	lay(t, a, near, mtu, "10.99.1.1/24", "10.99.1.2/24")
-	lay(t, &nearOut, &farOut, middle, "10.99.2.1/24", "10.99.2.2/24")
-	lay(t, far, b, mtu, "10.99.3.1/24", "10.99.3.2/24")
+	lay(t, 1, a, near, mtu)
+	lay(t, 2, &nearOut, &farOut, middle)
+	lay(t, 3, far, b, mtu)
 	for _, r := range []*Namespace{near, far} {
-		r.Command(t, "sysctl", "-w", "net/ipv4/ip_forward=1")
+		r.Command(t, "sysctl", "-w", "net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1")
 	}
-	a.Command(t, "ip", "route", "add", "10.99.0.0/16", "via", "10.99.1.2")
-	near.Command(t, "ip", "route", "add", "10.99.3.0/24", "via", "10.99.2.2")
-	far.Command(t, "ip", "route", "add", "10.99.1.0/24", "via", "10.99.2.1")
-	b.Command(t, "ip", "route", "add", "10.99.0.0/16", "via", "10.99.3.1")
+	for _, r := range []struct {
+		on      *Namespace
+		to, via string
+	}{
+		{a, "10.99.0.0/16", "10.99.1.2"}, {near, "10.99.3.0/24", "10.99.2.2"}, {far, "10.99.1.0/24", "10.99.2.1"},
+		{b, "10.99.0.0/16", "10.99.3.1"},
+		{a, "fd99::/16", "fd99:1::2"}, {near, "fd99:3::/32", "fd99:2::2"}, {far, "fd99:1::/32", "fd99:2::1"},
+		{b, "fd99::/16", "fd99:3::1"},
+	} {
+		r.on.Command(t, "ip", "route", "add", r.to, "via", r.via)
+	}
 	return a, near, far, b
 }
 
-// lay joins two namespaces by a veth pair of its own.
-func lay(t testing.TB, a, b *Namespace, mtu int, addrA, addrB string) {
+// lay joins two namespaces by a veth pair of its own, the subnet of a number.
+func lay(t testing.TB, subnet int, a, b *Namespace, mtu int) {
 	t.Helper()
 	name(a, b)
-	connect(t, a, b, mtu, []string{addrA}, []string{addrB})
+	addrs := func(host int) []string {
+		return []string{fmt.Sprintf("10.99.%d.%d/24", subnet, host), fmt.Sprintf("fd99:%d::%d/64", subnet, host)}
+	}
+	connect(t, a, b, mtu, addrs(1), addrs(2))
 }
