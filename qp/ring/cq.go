@@ -2,6 +2,7 @@ package ring
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -62,6 +63,7 @@ func OpenCQ(b []byte) (*CQ, error) {
 // nothing, when no slot is free: the CQ has overrun. (Device)
 func (q *CQ) Push(wc *ib.WC) bool {
 	if !q.room() {
+		atomic.StoreUint32(q.overrun(), 1)
 		return false
 	}
 	*(*cqSlot)(q.slot(q.next)) = cqSlot{
@@ -73,6 +75,8 @@ func (q *CQ) Push(wc *ib.WC) bool {
 	q.publish()
 	return true
 }
+
+func (q *CQ) overrun() *uint32 { return (*uint32)(unsafe.Add(q.buf, overrunOffset)) }
 
 // TakeArm reports, after a Push, whether that completion raises an event, which is so if
 // the application has armed the CQ for it; TakeArm then disarms the CQ. solicited is set

@@ -52,6 +52,7 @@
 //	offset  type  field      written by   order
 //	64      u32   producer   producer     store-release by the producer, load-acquire
 //	                                      by the consumer
+//	68      u32   overrun    producer     completion: 1 once a completion found no room
 //	128     u32   consumer   consumer     store-release by the consumer, load-acquire
 //	                                      by the producer
 //	192     u32   wake       both         see the handshakes

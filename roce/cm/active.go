@@ -16,9 +16,11 @@ const (
 	cmRetries      = 15
 	ackDelay       = 15 // in REPs; rdma_rxe's local_ca_ack_delay (rxe_param.h)
 
-	defaultHopLimit = 64
-	lidPermissive   = 0xFFFF // what Linux sends as LIDs if the hop limit is over 1
+	lidPermissive = 0xFFFF // what Linux sends as LIDs if the hop limit is over 1
 )
+
+// DefaultHopLimit is what Path.HopLimit 0 stands for: the default of Linux's routes.
+const DefaultHopLimit = 64
 
 // Connect sends a REQ (IBTA 12.6.5). If the service ID is one of rdma_cm (wire.SplitServiceID), the rdma_cm header with
 // the addresses precedes the private data, which may then have 56 bytes, otherwise 92. GiveUp 0 stands for
@@ -73,7 +75,7 @@ func (m *Manager) req(n *conn, c *Connect, private []byte) *wire.REQ {
 
 func hopLimit(p Path) uint8 {
 	if p.HopLimit == 0 {
-		return defaultHopLimit
+		return DefaultHopLimit
 	}
 	return p.HopLimit
 }

@@ -64,7 +64,7 @@ var pairs = []pair{
 	{name: "write lat UC", server: "ib_write_lat {pt} -c UC -n 200", says: `(?m)^ *2 `, full: true},
 	{name: "read lat", server: "ib_read_lat {pt} -n 200", says: `(?m)^ *2 `, full: true},
 	{name: "send lat", server: "ib_send_lat {pt} -n 200", says: `(?m)^ *2 `, twice: true},
-	{name: "send lat -e", server: "ib_send_lat {pt} -n 200 -e", says: `(?m)^ *2 `, full: true},
+	{name: "send lat -e", server: "ib_send_lat {pt} -n 2000 -e", says: `(?m)^ *2 `},
 	{name: "send lat UD", server: "ib_send_lat {pt} -n 200 -c UD", says: `(?m)^ *2 `, full: true},
 	{name: "send lat XRC", server: "ib_send_lat {pt} -n 200 -c XRC", says: `(?m)^ *2 `, full: true},
 	{name: "atomic lat", server: "ib_atomic_lat {pt} -n 200", says: `(?m)^ *8 `, full: true},

@@ -19,12 +19,12 @@ type cq struct {
 	object
 	waiter *objects.Waiter // nil if events go to a channel of the application
 
-	mu      sync.Mutex
-	entries int
-	ring    *ring.CQ
-	pages   *mapped
-	empty   int // consecutive polls that found nothing
-	yield   yield.Yielder
+	mu    sync.Mutex
+	slots int // of the ring
+	ring  *ring.CQ
+	pages *mapped
+	empty int // consecutive polls that found nothing
+	yield yield.Yielder
 }
 
 // After yieldAfter consecutive polls that find nothing, each further one yields the processor, for
@@ -49,12 +49,13 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := abi.CreateCQ{Entries: clamp(init.Entries), CompVector: clamp(init.CompVector), Channel: h.handle}
-	made, err := askRing(c, d, abi.OpCreateCQ, r, init.Entries)
+	slots := cqSlots(init.Entries)
+	r := abi.CreateCQ{Entries: uint32(slots), CompVector: clamp(init.CompVector), Channel: h.handle}
+	made, err := askRing(c, d, abi.OpCreateCQ, r, slots)
 	if err != nil {
 		return nil, err
 	}
-	c.dev, c.handle, c.entries = d, made.Handle, init.Entries
+	c.dev, c.handle, c.slots = d, made.Handle, slots
 	d.keep(made.Handle, c)
 	return c, nil
 }
@@ -129,11 +130,19 @@ func (c *cq) Close() error {
 	return err
 }
 
-// Entries returns the capacity.
+// Entries returns how many completions the program may leave in the queue: one less than there is room for.
 func (c *cq) Entries() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.entries
+	return c.slots - 1
+}
+
+// cqSlots returns the entries of the ring for a CQ; for numbers out of range one that the device refuses.
+func cqSlots(n int) int {
+	if n < 1 || n > ring.MaxCQEntries {
+		return int(clamp(n))
+	}
+	return ring.CQSlots(n)
 }
 
 // Resize moves the completions to a ring of another size.
@@ -143,9 +152,10 @@ func (c *cq) Resize(entries int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err := askRing(c, c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: clamp(entries)}, entries)
+	slots := cqSlots(entries)
+	_, err := askRing(c, c.dev, abi.OpResizeCQ, abi.ResizeCQ{CQ: c.handle, Entries: uint32(slots)}, slots)
 	if err == nil {
-		c.entries = entries
+		c.slots = slots
 	}
 	return err
 }

@@ -50,38 +50,39 @@ var resources = []struct {
 	set       func(l *server.Limits, n int)
 	first     int
 	more      func(h *holder) (any, error)
+	each      int // how many more it takes; 0: one
 }{
 	{"qps", "QPs", func(l *server.Limits, n int) { l.QPs = n }, 0, func(h *holder) (any, error) {
 		return h.pd.CreateQP(ib.QPInit{Type: ib.RC, SendCQ: h.cq, RecvCQ: h.cq,
 			Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1}})
-	}},
+	}, 0},
 	{"mrs", "memory regions", func(l *server.Limits, n int) { l.MRs = n }, 0, func(h *holder) (any, error) {
 		return h.pd.RegMR(ib.MRInit{Buf: h.buf[:64]})
-	}},
+	}, 0},
 	{"mws", "memory windows", func(l *server.Limits, n int) { l.MWs = n }, 0,
-		func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }},
+		func(h *holder) (any, error) { return h.pd.AllocMW(ib.MWType1) }, 0},
 	{"cqs", "CQs", func(l *server.Limits, n int) { l.CQs = n }, 1, func(h *holder) (any, error) {
 		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
-	}},
-	{"cq_entries", "CQ entries", func(l *server.Limits, n int) { l.CQEntries = n }, 1, func(h *holder) (any, error) {
+	}, 0},
+	{"cq_entries", "CQ entries", func(l *server.Limits, n int) { l.CQEntries = n }, 2, func(h *holder) (any, error) {
 		return h.dev.CreateCQ(ib.CQInit{Entries: 1})
-	}},
+	}, 2},
 	{"pds", "PDs", func(l *server.Limits, n int) { l.PDs = n }, 1,
-		func(h *holder) (any, error) { return h.dev.AllocPD() }},
+		func(h *holder) (any, error) { return h.dev.AllocPD() }, 0},
 	{"srqs", "SRQs", func(l *server.Limits, n int) { l.SRQs = n }, 0, func(h *holder) (any, error) {
 		return h.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 1, MaxSGE: 1}})
-	}},
+	}, 0},
 	{"ahs", "address handles", func(l *server.Limits, n int) { l.AHs = n }, 0, func(h *holder) (any, error) {
 		gids, err := h.dev.GIDs(1)
 		if err != nil {
 			return nil, err
 		}
 		return h.pd.CreateAH(ib.AHAttr{DGID: gids[0].GID, Port: 1})
-	}},
+	}, 0},
 	{"xrcds", "XRC domains", func(l *server.Limits, n int) { l.XRCDs = n }, 1,
-		func(h *holder) (any, error) { return h.dev.AllocXRCD() }},
+		func(h *holder) (any, error) { return h.dev.AllocXRCD() }, 0},
 	{"channels", "completion channels", func(l *server.Limits, n int) { l.Channels = n }, 1, // for the CQ's Wait
-		func(h *holder) (any, error) { return h.dev.CreateChannel() }},
+		func(h *holder) (any, error) { return h.dev.CreateChannel() }, 0},
 }
 
 // full checks that an error names the exhausted limit, its value and how to raise it. A test of
@@ -106,8 +107,9 @@ func full(t *testing.T, err error, what string, limit any, key string) {
 // TestEveryLimit checks the limits of each resource for a client and for a user, and their
 // errors. A raised limit takes effect at once.
 func TestEveryLimit(t *testing.T) {
-	const limit = 3
 	for _, r := range resources {
+		each := max(r.each, 1)
+		limit := 3 * each
 		for _, scope := range []string{"client", "user"} {
 			t.Run(r.key+"/"+scope, func(t *testing.T) {
 				d := newDaemon(t, server.Options{})
@@ -122,15 +124,15 @@ func TestEveryLimit(t *testing.T) {
 				}
 				h := d.newHolder(t)
 				set(limit)
-				for n := r.first; n < limit; n++ {
+				for n := r.first; n < limit; n += each {
 					if _, err := r.more(h); err != nil {
 						t.Fatalf("%d of %d: %v", n+1, limit, err)
 					}
 				}
 				table := map[string]string{"client": "limits.connection.", "user": "limits.user."}[scope]
 				_, err := r.more(h)
-				full(t, err, fmt.Sprintf("%s of one %s is %d", r.name, scope, limit+1), limit, table+r.key)
-				set(limit + 1)
+				full(t, err, fmt.Sprintf("%s of one %s is %d", r.name, scope, limit+each), limit, table+r.key)
+				set(limit + each)
 				if _, err := r.more(h); err != nil {
 					t.Errorf("when there is room: %v", err)
 				}

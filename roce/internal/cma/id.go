@@ -1,6 +1,7 @@
 package cma
 
 import (
+	"cmp"
 	"container/list"
 	"fmt"
 	"net/netip"
@@ -257,7 +258,7 @@ func (id *ID) addressVector() ib.AHAttr {
 		index = max(id.port.host.GIDIndex(id.path.Local, false), 0)
 	}
 	return ib.AHAttr{DGID: id.path.Remote, SGIDIndex: index, Port: 1, TrafficClass: id.path.TrafficClass,
-		HopLimit: id.path.HopLimit, FlowLabel: id.path.FlowLabel}
+		HopLimit: cmp.Or(id.path.HopLimit, cm.DefaultHopLimit), FlowLabel: id.path.FlowLabel}
 }
 
 // Migrate moves the ID to another channel of its owner.

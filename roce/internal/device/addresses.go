@@ -167,13 +167,14 @@ func checkSource(op string, ah *ib.AHAttr, t gidTable) error {
 // defaultHops is the hop limit of Linux routes.
 const defaultHops = 64
 
-// path returns the addressing of packets to a, except the source port. It sets the hop limit of a to the one that is
-// used: that of routes to one host, whatever a has, as in Linux (ib_resolve_eth_dmac). Programs set 1, which means
-// nothing to an InfiniBand switch, and would end at the first router here.
+// path returns the addressing of packets to a, except the source port. To one host they have the hop limit of routes,
+// whatever a has, as in Linux (ib_resolve_eth_dmac). Programs set 1, which means nothing to an InfiniBand switch, and
+// would end at the first router here.
 func (t gidTable) path(a *ib.AHAttr) link.Run {
-	if a.HopLimit == 0 || !a.DGID.Addr().IsMulticast() {
-		a.HopLimit = defaultHops
+	hops := a.HopLimit
+	if hops == 0 || !a.DGID.Addr().IsMulticast() {
+		hops = defaultHops
 	}
-	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: a.HopLimit,
+	return link.Run{Src: t[a.SGIDIndex].gid, Dst: a.DGID, TrafficClass: a.TrafficClass, HopLimit: hops,
 		FlowLabel: a.FlowLabel}
 }

@@ -54,21 +54,13 @@ func wantChanges(t *testing.T, dev ib.Device, want int) {
 	}
 }
 
-// TestHopLimit: packets to one host have the hop limit of routes, whatever the address vector has; those to a group
-// have its own.
+// TestHopLimit: packets to one host have the hop limit of routes, whatever the address vector has.
 func TestHopLimit(t *testing.T) {
-	w := newWorld(t, 1, 64, plain)
-	group := ib.GIDFromAddr(netip.MustParseAddr("239.1.2.3"))
-	for _, tt := range []struct {
-		to         ib.GID
-		hops, want uint8
-	}{{gidB, 0, 64}, {gidB, 1, 64}, {gidB, 255, 64}, {group, 0, 64}, {group, 1, 1}, {group, 255, 255}} {
-		ah, err := w.a.pd.CreateAH(ib.AHAttr{DGID: tt.to, HopLimit: tt.hops})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ah.Query(); err != nil || got.HopLimit != tt.want {
-			t.Errorf("to %v with hop limit %d: got %d, %v, want %d", tt.to.Addr(), tt.hops, got.HopLimit, err, tt.want)
+	for _, hops := range []uint8{0, 1, 255} {
+		w := newWorld(t, 1, 64, plain)
+		w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.AH.HopLimit = hops })
+		if got, err := w.a.qp.Query(); err != nil || got.AH.HopLimit != 64 {
+			t.Errorf("hop limit %d: got %d, %v, want 64", hops, got.AH.HopLimit, err)
 		}
 	}
 }

@@ -53,7 +53,8 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 		return nil, err
 	}
 	defer d.mu.Unlock()
-	if err := checkCQE("create CQ", init.Entries); err != nil {
+	slots, err := cqSlots("create CQ", t, init.Entries)
+	if err != nil {
 		return nil, err
 	}
 	if init.CompVector < 0 || init.CompVector >= d.Shards() {
@@ -71,7 +72,7 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 		}
 		c.channel = ch
 	}
-	device, buf, err := newCQRing(t, init.Entries)
+	device, buf, err := newCQRing(t, slots)
 	if err == nil && t == nil {
 		c.ring, err = ring.OpenCQ(buf)
 	}
@@ -90,11 +91,15 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	return c, nil
 }
 
-func checkCQE(op string, n int) error {
-	if n >= 1 && n <= maxCQE {
-		return nil
+// cqSlots returns the entries of the ring for a CQ. A tenant asks for those of the ring.
+func cqSlots(op string, t Tenant, n int) (int, error) {
+	switch {
+	case n >= 1 && t != nil && n <= maxCQE+1:
+		return n, nil
+	case n >= 1 && n <= maxCQE:
+		return ring.CQSlots(n), nil
 	}
-	return driver.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
+	return 0, driver.Refuse(op, "Entries", n, fmt.Sprintf("1 to %d", maxCQE), ib.ErrInvalid)
 }
 
 // newCQRing makes a completion ring. It returns the device's end, and the memory
@@ -165,15 +170,20 @@ func (c *CQ) own(op string) error {
 	return c.err(op)
 }
 
-// Entries returns the capacity.
+// Entries returns how many completions the program may leave in the queue: one less than there is room for; for a
+// tenant's CQ the entries of the ring.
 func (c *CQ) Entries() (n int) {
 	c.home.Locked(func() { n = c.core.Entries() })
+	if c.tenant == nil {
+		n--
+	}
 	return n
 }
 
 // Resize moves the completions to a ring of another size.
 func (c *CQ) Resize(entries int) error {
-	if err := checkCQE("resize CQ", entries); err != nil {
+	slots, err := cqSlots("resize CQ", c.tenant, entries)
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -181,7 +191,7 @@ func (c *CQ) Resize(entries int) error {
 	if err := c.err("resize CQ"); err != nil {
 		return err
 	}
-	device, buf, err := newCQRing(c.tenant, entries)
+	device, buf, err := newCQRing(c.tenant, slots)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ const (
 	maxSGE      = 32
 	maxInline   = 512
 	maxCQs      = 1 << 16
-	maxCQE      = 1 << 20
+	maxCQE      = 1<<20 - 1 // a ring has one entry more
 	maxMRs      = 1 << 20
 	maxMWs      = 1 << 20
 	maxPDs      = 1 << 16

@@ -93,6 +93,7 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 		}
 	}
 	q := &QP{pd: p, typ: init.Type, cap: init.Cap}
+	q.cap.MaxSendWR, q.cap.MaxRecvWR = ring.Slots(q.cap.MaxSendWR), ring.Slots(q.cap.MaxRecvWR)
 	if err := q.attach(init); err != nil {
 		return nil, err
 	}
@@ -244,6 +245,7 @@ func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct
 			return gone, err
 		}
 		path = gids.path(&attr.AH)
+		attr.AH.HopLimit = path.HopLimit // which Query returns, as Linux does
 	}
 	gone, open, err := q.part.Modify(&attr, mask, &path)
 	if !open { // closed concurrently

@@ -4,9 +4,23 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_t vector)
+/*
+ * slots returns the entries of the ring for a program that asks for cqe. As in NICs there is room for at least one more:
+ * programs lean on it, perftest's send_lat for one, which asks for 1 and leaves one unpolled.
+ */
+static uint32_t slots(uint32_t cqe)
+{
+	uint32_t n = 2;
+
+	while (n <= cqe)
+		n *= 2;
+	return n;
+}
+
+static int create(struct cq *q, struct ibv_context *v, uint32_t cqe, uint32_t vector)
 {
 	struct channel *h = q->v.channel ? container_of(q->v.channel, struct channel, v) : NULL;
+	uint32_t entries = slots(cqe);
 	struct goroce_create_cq request = {entries, h ? h->handle : 0, vector};
 	struct goroce_ring r;
 	struct shared made;
@@ -15,7 +29,7 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t entries, uint32_
 	if (err)
 		return err;
 	q->v.handle = r.handle;
-	q->v.cqe = (int)entries;
+	q->v.cqe = (int)entries - 1;
 	err = ring_take(&q->ring, &q->pages, &made, r.size, RING_CQ);
 	if (!err)
 		err = table_add(v, r.handle, KIND_CQ, q, &q->async_taken);
@@ -125,7 +139,7 @@ static void settle(struct ibv_cq *v)
 EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 {
 	struct cq *q = cq_of(v);
-	struct goroce_resize_cq request = {v->handle, (uint32_t)cqe};
+	struct goroce_resize_cq request = {v->handle, slots((uint32_t)cqe)};
 	struct goroce_ring r;
 	struct shared made;
 	int err = gone(v->context); /* a forked child has no rings to look at, and locks may stay locked there */
@@ -138,14 +152,14 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 		settle(v);
 	pthread_mutex_lock(&q->ring.lock);
 	err = shared_rings(v->context, GOROCE_RESIZE_CQ, &request, sizeof(request),
-			ring_size(RING_CQ, (uint32_t)cqe, 0, 0), &r, &made);
+			ring_size(RING_CQ, request.entries, 0, 0), &r, &made);
 	if (!err) {
 		err = ring_take(&q->ring, &q->pages, &made, r.size, RING_CQ);
 		if (err) /* the daemon uses the new ring: polls must fail, or they would find nothing for ever */
 			control_break(&context_of(v->context)->control);
 	}
 	if (!err)
-		v->cqe = cqe;
+		v->cqe = (int)request.entries - 1;
 	pthread_mutex_unlock(&q->ring.lock);
 	return err;
 }

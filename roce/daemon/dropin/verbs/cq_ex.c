@@ -34,6 +34,8 @@ static int start_poll(struct ibv_cq_ex *v, struct ibv_poll_cq_attr *attr)
 	if (err)
 		pthread_mutex_unlock(&q->ring.lock);
 	give_way(q, !err);
+	if (err == ENOENT)
+		cq_tell_overrun(q);
 	return err;
 }
 

@@ -198,13 +198,12 @@ void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *a
 /* ring.c: this process's end of a ring. */
 enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
 enum { MAX_SGE = 32 };
-enum { RING_PRODUCER = 64, RING_CONSUMER = 128, RING_WAKE = 192, RING_SLOTS = 256 };
+enum { RING_PRODUCER = 64, RING_OVERRUN = 68, RING_CONSUMER = 128, RING_WAKE = 192, RING_SLOTS = 256 };
 
 struct ring {
 	pthread_mutex_t lock;
 	char *base; /* NULL: a queue without entries */
 	uint32_t entries, slot_size, max_sge, max_inline;
-	uint32_t limit; /* of entries in use: what the program was told */
 	uint32_t next;  /* index of the next slot to write, or to read */
 	uint32_t seen;  /* the other side's index when it was read last */
 };
@@ -329,6 +328,7 @@ struct cq {
 	struct shared pages;
 	uint32_t comp_taken, async_taken; /* guarded by the context's table of objects */
 	struct goroce_cq_slot current;    /* from start_poll to end_poll */
+	atomic_bool told;                 /* cq_tell_overrun has spoken */
 };
 
 static inline struct cq *cq_of(struct ibv_cq *v) { return container_of(v, struct cq, v); }
@@ -337,6 +337,7 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 int cq_moderate(struct ibv_cq *v, struct ibv_modify_cq_attr *attr);
 void cq_set_reads(struct ibv_cq_ex *q);
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc);
+void cq_tell_overrun(struct cq *q);
 int cq_notify(struct ibv_cq *v, int solicited_only);
 void cq_forget(struct ibv_cq *v, uint32_t qpn);
 void give_way(const void *cq, bool found);

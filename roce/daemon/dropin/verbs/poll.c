@@ -2,6 +2,7 @@
 #include "lib.h"
 
 #include <endian.h>
+#include <stdio.h>
 
 enum { ARM_NONE = 0, ARM_SOLICITED = 1, ARM_ANY = 2 };
 
@@ -41,6 +42,18 @@ static int take(struct ring *r, int n, struct ibv_wc *wc)
 	return got ? got : ready;
 }
 
+/* cq_tell_overrun says once that a completion has found no room: few programs read asynchronous events. */
+void cq_tell_overrun(struct cq *q)
+{
+	if (!q->ring.base || !atomic_load_explicit(ring_word(&q->ring, RING_OVERRUN), memory_order_relaxed) ||
+			atomic_exchange(&q->told, true))
+		return;
+	fprintf(stderr,
+		"goroce: a completion queue of %d entries was full: a completion is lost, and the QPs that use the queue "
+		"stop (IBV_EVENT_CQ_ERR). It needs room for all requests that may complete before the program polls.\n",
+		q->v.cqe);
+}
+
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 {
 	struct cq *q = cq_of(v);
@@ -54,6 +67,8 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 	got = take(&q->ring, n, wc);
 	pthread_mutex_unlock(&q->ring.lock);
 	give_way(q, got != 0);
+	if (!got)
+		cq_tell_overrun(q);
 	if (got < 0)
 		errno = EIO;
 	return got;

@@ -89,9 +89,7 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 		err = table_add(q->v.context, reply.handle, KIND_QP, q, &q->async_taken);
 	if (err)
 		close_handle(q->v.context, reply.handle, NULL);
-	q->sq.limit = r.max_send_wr < q->sq.entries ? r.max_send_wr : q->sq.entries;
-	q->rq.limit = r.max_recv_wr < q->rq.entries ? r.max_recv_wr : q->rq.entries;
-	q->cap = (struct ibv_qp_cap){q->sq.limit, q->rq.limit, q->sq.max_sge, q->rq.max_sge, q->sq.max_inline};
+	q->cap = (struct ibv_qp_cap){q->sq.entries, q->rq.entries, q->sq.max_sge, q->rq.max_sge, q->sq.max_inline};
 	return err;
 }
 

@@ -61,7 +61,6 @@ int ring_attach(struct ring *r, void *base, uint64_t size, enum ring_kind kind)
 	r->slot_size = h.slot_size;
 	r->max_sge = h.max_sge;
 	r->max_inline = h.max_inline;
-	r->limit = h.entries;
 	r->next = atomic_load(ring_word(r, kind == RING_CQ ? RING_CONSUMER : RING_PRODUCER));
 	r->seen = kind == RING_CQ ? r->next : atomic_load(ring_word(r, RING_CONSUMER));
 	return 0;
@@ -72,10 +71,10 @@ bool ring_room(struct ring *r, uint32_t used)
 {
 	if (!r->base)
 		return false;
-	if (used - r->seen < r->limit)
+	if (used - r->seen < r->entries)
 		return true;
 	r->seen = atomic_load_explicit(ring_word(r, RING_CONSUMER), memory_order_acquire);
-	return used - r->seen < r->limit;
+	return used - r->seen < r->entries;
 }
 
 /* ring_take attaches to a new ring, of which the daemon uses size bytes, in place of the one that the queue has. */

@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* take_ring attaches to a new ring, of which the program may use max_wr entries. */
-static int take_ring(struct srq *q, const struct goroce_ring *r, uint32_t max_wr, struct shared *made)
-{
-	int err = ring_take(&q->ring, &q->pages, made, r->size, RING_RECV);
-
-	if (!err && max_wr < q->ring.limit)
-		q->ring.limit = max_wr;
-	return err;
-}
-
 static void release(struct srq *q)
 {
 	shared_free(&q->pages);
@@ -30,8 +20,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 		.pd = a->pd->handle,
 		.type = (uint32_t)a->srq_type,
 		.max_wr = a->attr.max_wr,
-		.max_sge = a->attr.max_sge,
-		.limit = a->attr.srq_limit,
+		.max_sge = a->attr.max_sge ? a->attr.max_sge : 1, /* as many as rdma_rxe's have, at least */
 	};
 	struct goroce_ring reply;
 	struct shared made;
@@ -47,7 +36,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 		return err;
 	q->v.handle = reply.handle;
 	q->num = reply.num;
-	err = take_ring(q, &reply, a->attr.max_wr, &made);
+	err = ring_take(&q->ring, &q->pages, &made, reply.size, RING_RECV);
 	if (!err)
 		err = table_add(v, reply.handle, KIND_SRQ, q, &q->async_taken);
 	if (err)
@@ -55,7 +44,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 	return err;
 }
 
-/* check refuses what rdma_rxe refuses with EINVAL. */
+/* check refuses what rdma_rxe refuses with EINVAL. srq_limit means nothing here (ibv_create_srq(3)). */
 static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 {
 	const struct goroce_device_reply *d = &context_of(v)->device->attr;
@@ -64,8 +53,7 @@ static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 		return EOPNOTSUPP;
 	if (!a->pd || (a->srq_type == IBV_SRQT_XRC && (!a->xrcd || !a->cq)))
 		return EINVAL;
-	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge ||
-			a->attr.srq_limit > a->attr.max_wr)
+	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge)
 		return EINVAL;
 	return 0;
 }
@@ -103,7 +91,7 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 		release(q);
 		return fail(err);
 	}
-	attr->attr.max_wr = q->ring.limit;
+	attr->attr.max_wr = q->ring.entries;
 	attr->attr.max_sge = q->ring.max_sge;
 	return &q->v;
 }
@@ -135,7 +123,7 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 	err = shared_rings(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request),
 			ring_size(RING_RECV, request->max_wr, q->ring.max_sge, 0), &r, &made);
 	if (!err) {
-		err = take_ring(q, &r, request->max_wr, &made);
+		err = ring_take(&q->ring, &q->pages, &made, r.size, RING_RECV);
 		if (err) /* the daemon uses the new ring: posts must fail, or nobody would see them */
 			control_break(&context_of(q->v.context)->control);
 	}
@@ -152,7 +140,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return failed(EINVAL);
-	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : q->ring.limit))
+	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : q->ring.entries))
 		return failed(EINVAL);
 	if (mask & IBV_SRQ_MAX_WR)
 		return resize(q, &r);
@@ -166,7 +154,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *v, struct ibv_srq_attr *attr)
 	int err = ask(v->context, GOROCE_QUERY_SRQ, &r, sizeof(r), &r, sizeof(r));
 
 	if (!err)
-		*attr = (struct ibv_srq_attr){q->ring.limit, q->ring.max_sge, r.limit};
+		*attr = (struct ibv_srq_attr){q->ring.entries, q->ring.max_sge, r.limit};
 	return err;
 }
 
