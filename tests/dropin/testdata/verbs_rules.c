@@ -163,6 +163,7 @@ static void requests(void)
 	struct ibv_qp *a, *b;
 	struct ibv_mw *mw;
 	struct ibv_mw_bind bind = {0};
+	struct ibv_send_wr wr, *bad;
 	struct ibv_wc wc;
 	uint64_t *word;
 
@@ -218,6 +219,26 @@ static void requests(void)
 	MUST(!strcmp(buf + 9000, "hello"));
 	IS(EBUSY, ibv_dereg_mr(mr));
 	IS(0, ibv_dealloc_mw(mw));
+
+	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2));
+	wr = (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED};
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = (mw->rkey + 1) & 0xFF; /* only these bits count */
+	wr.bind_mw.bind_info = bind.bind_info;
+	wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	IS(0, ibv_post_send(b, &wr, &bad));
+	MUST(wait_wc(cq, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
+	memset(buf + 9000, 0, 6);
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE,
+			.wr.rdma = {(uintptr_t)buf + 9000, ibv_inc_rkey(mw->rkey)}}, piece(0, 6)));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(!strcmp(buf + 9000, "hello"));
+	IS(0, ibv_dealloc_mw(mw));
+
+	wr = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .num_sge = -1, .send_flags = IBV_SEND_INLINE};
+	IS(EINVAL, ibv_post_send(a, &wr, &bad));
+	wr.num_sge = 100; /* more than max_send_sge; the list is not read */
+	IS(EINVAL, ibv_post_send(a, &wr, &bad));
 
 	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {1, mr->rkey}}, piece(0, 6)));
 	wait_wc(cq, IBV_WC_REM_ACCESS_ERR);

@@ -57,10 +57,10 @@ static int put_inline(struct goroce_send_slot *s, const struct ibv_send_wr *wr, 
 
 static int put_payload(struct qp *q, struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
-	if (wr->send_flags & IBV_SEND_INLINE)
-		return put_inline(s, wr, q->sq.max_inline);
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->sq.max_sge)
 		return EINVAL;
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return put_inline(s, wr, q->sq.max_inline);
 	if (short_copy(q, s, wr->sg_list, (uint32_t)wr->num_sge))
 		return 0;
 	s->num_sge = (uint16_t)wr->num_sge;
@@ -72,12 +72,13 @@ static int put_bind(struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
 	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
 
-	if (!b->mr && b->length)
+	if (!wr->bind_mw.mw || (!b->mr && b->length))
 		return EINVAL;
 	s->num_sge = 0;
 	s->imm = b->mr ? b->mr->lkey : 0;
 	s->remote_addr = b->addr;
-	s->rkey = wr->bind_mw.rkey;
+	/* The lower 8 bits count, as for rdma_rxe (rxe_do_bind_mw) and NICs: programs may leave the others out. */
+	s->rkey = (wr->bind_mw.mw->rkey & ~0xFFu) | (wr->bind_mw.rkey & 0xFF);
 	s->compare = b->length;
 	s->swap = mr_access(b->mw_access_flags) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
 	return 0;
