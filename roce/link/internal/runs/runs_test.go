@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -17,8 +18,13 @@ var testSeed = flag.Uint64("runs.seed", rand.Uint64(), "the seed of TestQueueMod
 func TestQueueModel(t *testing.T) {
 	seed := *testSeed
 	t.Logf("-runs.seed=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	q := NewQueue(8, 1000)
+	for _, limits := range [][2]int{{8, 1000}, {100, 5 * minBytes}, {minRuns + 1, minBytes + 1}} {
+		modelQueue(t, rand.New(rand.NewPCG(seed, 0)), limits[0], limits[1])
+	}
+}
+
+func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
+	q := NewQueue(maxRuns, maxBytes)
 	var model, lent [][]byte
 	var lentRuns []link.Run
 	next := byte(0)
@@ -28,13 +34,14 @@ func TestQueueModel(t *testing.T) {
 				t.Fatalf("lent run %d changed", i)
 			}
 		}
-		if rng.IntN(2) == 0 {
+		if rng.IntN(4) > 0 {
 			next++
-			b := bytes.Repeat([]byte{next}, 1+rng.IntN(400))
+			b := bytes.Repeat([]byte{next}, 1+rng.IntN(maxBytes*2/5))
 			if q.Push(&link.Run{Size: len(b), Buf: b}) {
 				model = append(model, b)
-			} else if len(model)+len(lent) == 0 {
-				t.Fatalf("an empty queue refuses %d bytes", len(b))
+			} else if queued := len(model) + len(lent); queued == 0 || queued < maxRuns && room(model, lent, maxBytes) {
+				t.Fatalf("a queue of at most %d runs and %d bytes refuses %d bytes beside %d runs", maxRuns, maxBytes,
+					len(b), queued)
 			}
 		} else {
 			out := make([]link.Run, 1+rng.IntN(4))
@@ -48,6 +55,15 @@ func TestQueueModel(t *testing.T) {
 			t.Fatalf("Len %d, want %d", q.Len(), len(model))
 		}
 	}
+}
+
+// room reports whether a queue of so many bytes has room for a run however the others lie in its ring.
+func room(model, lent [][]byte, maxBytes int) bool {
+	longest, sum := maxBytes*2/5, 0
+	for _, b := range slices.Concat(model, lent) {
+		sum += len(b)
+	}
+	return sum+2*longest <= maxBytes
 }
 
 func TestTrim(t *testing.T) {
