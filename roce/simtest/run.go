@@ -3,6 +3,7 @@ package simtest
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -66,9 +67,9 @@ type Net struct {
 	mu sync.Mutex // held by the loop while a device takes a turn; guards the hosts' state
 }
 
-// Run does the simulations that c asks for, one after the other, and calls f in each. It stops at the first that fails.
-// f must use the T that it is called with: its context ends with the simulation, and its cleanup functions run in it,
-// before the hosts are closed.
+// Run does the simulations that c asks for, one after the other, and calls f in each. The first that fails ends the
+// test. f must use the T that it is called with: its context ends with the simulation, and its cleanup functions run in
+// it, before the hosts are closed.
 func Run(t *testing.T, c Config, f func(*testing.T, *Net)) {
 	t.Helper()
 	first, n := max(c.Seed, 1), max(c.Seeds, 1)
@@ -82,10 +83,6 @@ func Run(t *testing.T, c Config, f func(*testing.T, *Net)) {
 	for i := range uint64(n) {
 		c.Seed = first + i
 		synctest.Test(t, func(t *testing.T) { simulate(t, c, f) })
-		if t.Failed() {
-			t.Logf("repeat it: go test %s -run '^%s$' -simtest.seed=%d", testedPackage(), t.Name(), c.Seed)
-			return
-		}
 	}
 }
 
@@ -113,13 +110,17 @@ func oneAtATime() (done func()) {
 	}
 }
 
-// testedPackage returns the import path of the package under test.
-func testedPackage() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "."
+// again returns the command that does the simulation with this seed again, of the test with this name.
+func again(name string, seed uint64) string {
+	tested := "."
+	if info, ok := debug.ReadBuildInfo(); ok {
+		tested = strings.TrimSuffix(info.Path, ".test")
 	}
-	return strings.TrimSuffix(info.Path, ".test")
+	var pattern []string // one for each level of subtests
+	for part := range strings.SplitSeq(name, "/") {
+		pattern = append(pattern, "^"+strings.ReplaceAll(regexp.QuoteMeta(part), "'", ".")+"$")
+	}
+	return fmt.Sprintf("go test %s -run '%s' -simtest.seed=%d", tested, strings.Join(pattern, "/"), seed)
 }
 
 // simulate runs f in a bubble.
@@ -142,7 +143,8 @@ func (n *Net) close() {
 	n.loop.end()
 	time.Sleep(time.Minute) // the Go runtime keeps stopped timers, and what they refer to, until their time has come
 	if n.t.Failed() {
-		n.t.Logf("the last packets with seed %d:\n%s", n.config.Seed, n.record.ladder(n))
+		n.t.Logf("repeat it: %s\nthe last packets with seed %d:\n%s", again(n.t.Name(), n.config.Seed), n.config.Seed,
+			n.record.ladder(n))
 	}
 	n.t = nil // it refers to the cleanup functions of the test, and memory of devices may be kept after the end
 }
