@@ -20,11 +20,11 @@ const (
 
 // Deviation is a known difference of a kind of device, a row of a table.
 type Deviation struct {
-	// Kind is a pattern, as in path.Match, for Party.Kind and the family of the address, "rdma_rxe/6.1/IPv4"; a
-	// trailing /** matches everything below.
+	// Kind is a pattern for Party.Kind and the family of the address, "rdma_rxe/6.1/IPv4". Patterns are those of
+	// path.Match; a trailing /** matches everything below, and ** matches all.
 	Kind   string
 	Role   Role   // role of the device; "" for any
-	Cases  string // pattern for names; a trailing /** matches everything below
+	Cases  string // pattern for names
 	Effect Effect
 	Reason string // the cause, with its source
 }
@@ -38,6 +38,8 @@ type Effect struct {
 	Text  string
 
 	WantCM, GotCM int
+
+	Rare bool // it need not occur
 }
 
 type effectKind string
@@ -72,6 +74,12 @@ func NoEvent(t ib.EventType) Effect { return Effect{Kind: effectEvent, Event: t}
 // Fails says that the case fails, with an error of either half that contains text.
 func Fails(text string) Effect { return Effect{Kind: effectFails, Text: text} }
 
+// Maybe is the effect where it need not occur.
+func (e Effect) Maybe() Effect {
+	e.Rare = true
+	return e
+}
+
 func (e Effect) String() string {
 	switch e.Kind {
 	case effectStatus:
@@ -94,8 +102,11 @@ func (d *Deviation) applies(kind string, role Role, name string) bool {
 	return matchPath(d.Kind, kind) && matchPath(d.Cases, name)
 }
 
-// matchPath is path.Match with a trailing /** for everything below.
+// matchPath is path.Match with a trailing /** for everything below, and ** for all.
 func matchPath(pattern, name string) bool {
+	if pattern == "**" {
+		return true
+	}
 	if prefix, ok := strings.CutSuffix(pattern, "/**"); ok {
 		parts := strings.Count(prefix, "/") + 1
 		elems := strings.Split(name, "/")

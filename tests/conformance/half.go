@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// grace is how long a half may go on after its deadline. A half that is still running then hangs in the device. Tests
-// change it.
-var grace = 5 * time.Second
+// grace is how long a half may go on after its deadline. A half that is still running then hangs in the device.
+const grace = 5 * time.Second
 
 var errDeadline = errors.New("the case ran out of time")
 

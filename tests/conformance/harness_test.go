@@ -2,37 +2,28 @@ package conformance
 
 import (
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/simtest"
 )
 
-// play runs one case of the test's own, here as the active half.
-func play(t *testing.T, c Case, o Options) Result {
+// play runs one case of the test's own, here as the active half. It returns the virtual time that this takes, too.
+func play(t *testing.T, c Case, o Options) (r Result, took time.Duration) {
 	t.Helper()
 	suite := cases
 	cases = []Case{c}
 	defer func() { cases = suite }()
-	if o.Limit == 0 {
-		o.Limit = time.Minute
-	}
-	leader, server := net.Pipe()
-	served := make(chan error, 1)
-	peer := loopback(t, 1)
-	go func() { served <- Serve(server, peer) }()
-	l, err := Lead(leader, loopback(t, 1), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := l.Do(t.Context(), l.Plan()[0])
-	l.Close()
-	if err := <-served; err != nil && !r.Broken {
-		t.Error(err)
-	}
-	return r
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		here, there := twoHosts(n)
+		r = do(t, plan(o)[0], here, there, o)
+		took = time.Duration(n.Now())
+	})
+	return r, took
 }
 
 func nothing(*End) {}
@@ -105,8 +96,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.Case.Name = "t/" + c.name
-			begun := time.Now()
-			r := play(t, c.Case, Options{Deviations: c.deviations})
+			r, took := play(t, c.Case, Options{Deviations: c.deviations})
 			switch {
 			case c.err == "" && r.Err != nil, c.err != "" && (r.Err == nil || !strings.Contains(r.Err.Error(), c.err)):
 				t.Errorf("error %v, want %q", r.Err, c.err)
@@ -115,7 +105,7 @@ func TestVerdicts(t *testing.T) {
 			case r.Broken:
 				t.Error("the run is broken off")
 			}
-			if took := time.Since(begun); took > 30*time.Second {
+			if took > time.Second {
 				t.Errorf("it took %v: a half has waited for its limit", took)
 			}
 		})
@@ -125,30 +115,27 @@ func TestVerdicts(t *testing.T) {
 // TestDeadline: halves that wait for each other end in time, and one that does not
 // even then breaks off the run.
 func TestDeadline(t *testing.T) {
+	const limit, late = 50 * time.Millisecond, 30 * time.Second
 	waits := func(e *End) { hear[int](e, "never told") }
-	r := play(t, Case{Name: "t/wait", Active: waits, Passive: waits}, Options{Limit: 50 * time.Millisecond})
-	if r.Err == nil || r.Broken || !strings.Contains(r.Err.Error(), errDeadline.Error()) {
-		t.Errorf("waiting halves: %+v", r)
+	r, took := play(t, Case{Name: "t/wait", Active: waits, Passive: waits}, Options{Limit: limit})
+	if r.Err == nil || r.Broken || !strings.Contains(r.Err.Error(), errDeadline.Error()) || took != limit {
+		t.Errorf("waiting halves: %+v after %v", r, took)
 	}
-	defer func(d time.Duration) { grace = d }(grace)
-	grace = 50 * time.Millisecond
-	release := make(chan bool)
-	defer close(release)
-	hangs := func(*End) { <-release }
+	hangs := func(*End) { time.Sleep(late) }
 	for name, c := range map[string]Case{
 		"here":    {Name: "t/hang", Active: hangs, Passive: waits},
 		"there":   {Name: "t/hang", Active: waits, Passive: hangs},
-		"closing": {Name: "t/hang", Alone: func(e *End) { e.own("thing", func() error { <-release; return nil }) }},
+		"closing": {Name: "t/hang", Alone: func(e *End) { e.own("thing", func() error { hangs(e); return nil }) }},
 	} {
-		if r := play(t, c, Options{Limit: 50 * time.Millisecond}); r.Err == nil || !r.Broken {
-			t.Errorf("%s: %+v", name, r)
+		if r, took := play(t, c, Options{Limit: limit}); r.Err == nil || !r.Broken || took > limit+2*grace {
+			t.Errorf("%s: %+v after %v", name, r, took)
 		}
 	}
 }
 
 // TestHangUp: the other side disappears in the middle of a case.
 func TestHangUp(t *testing.T) {
-	r := play(t, Case{Name: "t/gone", Active: func(e *End) { hear[int](e, "never told") },
+	r, _ := play(t, Case{Name: "t/gone", Active: func(e *End) { hear[int](e, "never told") },
 		Passive: func(e *End) { e.s.wire.conn.Close() }}, Options{})
 	if r.Err == nil || !r.Broken || !strings.Contains(r.Err.Error(), "control connection") {
 		t.Errorf("%+v", r)
@@ -157,38 +144,37 @@ func TestHangUp(t *testing.T) {
 
 // TestIntroduction: sides that do not fit together say so.
 func TestIntroduction(t *testing.T) {
-	meet := func(p Party, said string) error {
-		ours, theirs := net.Pipe()
-		defer theirs.Close()
-		go func() {
-			theirs.Write([]byte(said + "\n"))
-			buf := make([]byte, 1<<16)
-			for {
-				if _, err := theirs.Read(buf); err != nil {
-					return
-				}
+	simtest.Run(t, simtest.Config{}, func(t *testing.T, n *simtest.Net) {
+		p, _ := twoHosts(n)
+		for _, c := range []struct {
+			said, want string
+		}{
+			{`{"hello":{"Suite":"other"}}`, errSuite.Error()},
+			{`{"hello":{"Suite":"` + digest() + `"}}`, "two families"},
+			{`{"run":{}}`, "did not introduce itself"},
+			{`hello`, "invalid character"},
+		} {
+			if err := meet(p, c.said); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", c.said, err, c.want)
 			}
-		}()
-		_, err := Lead(ours, p, Options{})
-		return err
-	}
-	p := loopback(t, 1)
-	for _, c := range []struct {
-		said, want string
-	}{
-		{`{"hello":{"Suite":"other"}}`, errSuite.Error()},
-		{`{"hello":{"Suite":"` + digest() + `"}}`, "two families"},
-		{`{"run":{}}`, "did not introduce itself"},
-		{`hello`, "invalid character"},
-	} {
-		if err := meet(p, c.said); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.said, err, c.want)
 		}
-	}
-	p.GIDIndex = 7
-	if err := meet(p, ""); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "no row 7") {
-		t.Errorf("a row that is not there: %v", err)
-	}
+		p.GIDIndex = 7
+		if err := meet(p, ""); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "no row 7") {
+			t.Errorf("a row that is not there: %v", err)
+		}
+	})
+}
+
+// meet leads where the other side introduces itself so.
+func meet(p Party, said string) error {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() {
+		theirs.Write([]byte(said + "\n"))
+		io.Copy(io.Discard, theirs)
+	}()
+	_, err := Lead(ours, p, Options{})
+	return err
 }
 
 // TestCases: each case has a name of its own, halves for two or for one, and the

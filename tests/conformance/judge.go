@@ -70,7 +70,7 @@ func (l *Leader) hold(r *Result, rule rule, used bool) {
 	switch {
 	case used:
 		r.Note += fmt.Sprintf("deviation of %s: %v: %s\n", d.Kind, d.Effect, d.Reason)
-	case r.Err == nil:
+	case r.Err == nil && !d.Effect.Rare:
 		r.Err = fmt.Errorf("stale deviation, remove it or mend it: %s, %s: %v (%s)", d.Kind, d.Cases, d.Effect,
 			d.Reason)
 	}

@@ -75,11 +75,13 @@ func (i Item) Name() string {
 }
 
 // Plan returns all items: each pair of halves in both directions, and each case without a partner on both devices.
-func (l *Leader) Plan() []Item {
+func (l *Leader) Plan() []Item { return plan(l.opts) }
+
+func plan(o Options) []Item {
 	var items []Item
 	for i := range cases {
 		c := &cases[i]
-		if l.opts.Cases != "" && !matchPath(l.opts.Cases, c.Name) || !l.opts.Part.has(i) {
+		if o.Cases != "" && !matchPath(o.Cases, c.Name) || !o.Part.has(i) {
 			continue
 		}
 		if c.Alone != nil {

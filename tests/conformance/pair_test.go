@@ -72,38 +72,6 @@ func runPair(t *testing.T, open func(t *testing.T) (here, there Party)) {
 	}
 }
 
-// TestMem pairs devices in memory: of IPv4 with the MTU of Ethernet, of IPv6 with
-// that of path MTU 4096; with shards, whose packets arrive where they should, or all by
-// the link of one.
-func TestMem(t *testing.T) {
-	t.Parallel()
-	const a4, b4 = "192.0.2.1", "192.0.2.2"
-	for _, f := range []struct {
-		name, a, b string
-		shards     int
-		full       bool // only with GOROCE_FULL
-		o          mem.Options
-	}{
-		{"IPv4", a4, b4, 1, false, mem.Options{MTU: 1500}},
-		{"IPv6", "2001:db8::1", "2001:db8::2", 1, false, mem.Options{}},
-		{"2 shards", a4, b4, 2, true, mem.Options{}},
-		{"4 shards, one that receives", a4, b4, 4, true, mem.Options{Steer: func(*link.Run, int) int { return 1 }}},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			skipUnlessFull(t, f.full)
-			runPair(t, func(t *testing.T) (here, there Party) {
-				network := mem.NewNetwork()
-				at := func(s string) Party {
-					return openShards(t, network.OpenShards([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(s))}, f.o,
-						f.shards), nil)
-				}
-				return at(f.a), at(f.b)
-			})
-		})
-	}
-}
-
 func loopback(t *testing.T, shards int) Party {
 	t.Helper()
 	return loopbackWith(t, udp.OffloadAuto, shards)
@@ -121,35 +89,52 @@ func TestUDP(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		offload udp.Offload
-		shards  int
 		full    bool // only with GOROCE_FULL
 	}{
-		{"offload", udp.OffloadAuto, 1, false},
-		{"frame by frame", udp.OffloadOff, 1, true},
-		{"two shards", udp.OffloadAuto, 2, true},
+		{"offload", udp.OffloadAuto, false},
+		{"frame by frame", udp.OffloadOff, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			skipUnlessFull(t, c.full)
 			runPair(t, func(t *testing.T) (here, there Party) {
-				return loopbackWith(t, c.offload, c.shards), loopbackWith(t, c.offload, c.shards)
+				return loopbackWith(t, c.offload, 1), loopbackWith(t, c.offload, 1)
 			})
 		})
 	}
 }
 
-// TestSelf plays both halves on one device: its queue pairs talk to each other
-// through the device's own address, of one shard or of two.
-func TestSelf(t *testing.T) {
+// TestShards pairs devices of several shards, which have a goroutine each: a device with itself, two over UDP, and two
+// in memory, whose packets arrive where they should, or all by the link of one.
+func TestShards(t *testing.T) {
 	t.Parallel()
-	for _, shards := range []int{1, 2} {
-		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+	inMemory := func(shards int, o mem.Options) func(t *testing.T) (here, there Party) {
+		return func(t *testing.T) (here, there Party) {
+			network := mem.NewNetwork()
+			at := func(addr byte) Party {
+				gid := ib.GIDFromAddr(netip.AddrFrom4([4]byte{192, 0, 2, addr}))
+				return openShards(t, network.OpenShards([]ib.GID{gid}, o, shards), nil)
+			}
+			return at(1), at(2)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		open func(t *testing.T) (here, there Party)
+		full bool // only with GOROCE_FULL
+	}{
+		{"itself, 2", func(t *testing.T) (here, there Party) {
+			p := loopback(t, 2)
+			return p, p
+		}, false},
+		{"UDP, 2", func(t *testing.T) (here, there Party) { return loopback(t, 2), loopback(t, 2) }, true},
+		{"memory, 2", inMemory(2, mem.Options{}), true},
+		{"memory, 4, one that receives", inMemory(4, mem.Options{Steer: func(*link.Run, int) int { return 1 }}), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			skipUnlessFull(t, shards == 1)
-			runPair(t, func(t *testing.T) (here, there Party) {
-				p := loopback(t, shards)
-				return p, p
-			})
+			skipUnlessFull(t, c.full)
+			runPair(t, c.open)
 		})
 	}
 }

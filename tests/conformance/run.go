@@ -18,18 +18,24 @@ func Run(t *testing.T, conn net.Conn, p Party, o Options) {
 		t.Run(it.Name(), func(t *testing.T) {
 			r := l.Do(t.Context(), it)
 			broken = r.Broken
-			switch {
-			case r.Err != nil:
-				t.Error(r.Err)
-			case r.Skip != "":
-				t.Skip("skipped: " + r.Skip)
-			case r.Note != "":
-				t.Log(r.Note)
-			}
+			r.report(t)
 		})
 		if broken {
 			t.Fatalf("%s broke the run off", it.Name())
 		}
+	}
+}
+
+// report makes the result that of a test.
+func (r *Result) report(t *testing.T) {
+	t.Helper()
+	switch {
+	case r.Err != nil:
+		t.Error(r.Err)
+	case r.Skip != "":
+		t.Skip("skipped: " + r.Skip)
+	case r.Note != "":
+		t.Log(r.Note)
 	}
 }
 
