@@ -49,6 +49,9 @@ func Simulate(t *testing.T, test func(t *testing.T, open func(fault wrap.FaultCo
 	})
 }
 
+// Yield lets time pass in a simulation, for loops that poll.
+func Yield() { time.Sleep(20 * time.Microsecond) }
+
 // Addr returns the first address of a device.
 func Addr(t *testing.T, dev ib.Device) netip.Addr {
 	t.Helper()

@@ -27,6 +27,20 @@ type Options struct {
 
 	Listening func()                   // called at the server before it waits; may be nil
 	Command   func(args string) string // command line of the other end, for errors
+
+	Network Network // where the connection is made; the machine's if nil
+}
+
+// Network is a network for TCP connections.
+type Network interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// machine is the machine's network.
+type machine struct {
+	net.Dialer
+	net.ListenConfig
 }
 
 // Conn is the connection to the peer. One goroutine may read and one may write at a time.
@@ -38,6 +52,9 @@ type Conn struct {
 
 // Connect returns the connection to the peer. It is closed when ctx ends, or by Close.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
+	if o.Network == nil {
+		o.Network = &machine{Dialer: net.Dialer{Timeout: o.Timeout}}
+	}
 	connect := dial
 	if o.Host == "" {
 		connect = accept
@@ -50,8 +67,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 }
 
 func dial(ctx context.Context, o *Options) (net.Conn, error) {
-	d := net.Dialer{Timeout: o.Timeout}
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
+	conn, err := o.Network.DialContext(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("connect to the server: %w; start it there first: %s", err, o.Command(""))
@@ -65,7 +81,7 @@ func dial(ctx context.Context, o *Options) (net.Conn, error) {
 
 // accept waits for one client.
 func accept(ctx context.Context, o *Options) (net.Conn, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
+	l, err := o.Network.Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("wait for a client: %w; end the other server or choose a port with -p", err)

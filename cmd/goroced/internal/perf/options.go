@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 )
@@ -62,6 +64,10 @@ type Options struct {
 	Log     io.Writer // advice and progress for people; may be nil
 
 	inspect func(*endpoint) // for tests: called before the memory is freed
+
+	// For tests in virtual time:
+	yield   waiting.Yield
+	network meet.Network
 }
 
 // MaxSize limits the size of a message, and the memory of an end.

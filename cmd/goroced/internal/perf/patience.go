@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
@@ -47,15 +46,6 @@ func (p *patience) hit() {
 	}
 }
 
-// miss must be called after each poll that has found nothing. It returns true if it is time to call look.
-func (p *patience) miss() bool {
-	p.misses++
-	if p.misses%yieldEach == 0 {
-		runtime.Gosched()
-	}
-	return p.misses%lookEach == 0
-}
-
 // look records how long nothing has happened. Between two checks at most a nap counts: if more
 // time has passed, this process did not run, and what has arrived meanwhile was not polled. The
 // count begins again when the peer is done, as its last messages may be on their way.
@@ -85,12 +75,17 @@ func (e *endpoint) poll(ctx context.Context) (int, error) {
 	return 0, e.miss(ctx)
 }
 
-// miss must be called when nothing was found.
+// miss must be called after each poll that has found nothing.
 func (e *endpoint) miss(ctx context.Context) error {
-	if !e.patience.miss() {
-		return nil
+	p := &e.patience
+	p.misses++
+	if p.misses%yieldEach == 0 {
+		e.o.yield.Do()
 	}
-	return e.look(ctx)
+	if p.misses%lookEach == 0 {
+		return e.look(ctx)
+	}
+	return nil
 }
 
 // sleep waits for completions, up to a nap. It moves them to e.wcs and returns their number, which may be 0.

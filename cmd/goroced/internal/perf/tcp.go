@@ -25,7 +25,7 @@ func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 		defer waiting.For(o.Log, o.Host, "%s, %v at most", o.awaited(), o.Timeout)()
 	}
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: o.command,
-		Listening: o.announce})
+		Network: o.network, Listening: o.announce})
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,59 +81,49 @@ func FuzzMessage(f *testing.F) {
 // TestServerMeetsTheCTool plays the C tool's client, byte by byte: it sends its
 // address and reads ours in one read of the full size, then says done and closes.
 func TestServerMeetsTheCTool(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
-	addr := toolstest.Addr(t, dev)
-	o := Defaults(RC)
-	o.Port, o.Timeout = linktest.Port(t), 3*time.Second // of the exchange, which must succeed, and then of the silence
-	server := start(t, dev, o)
-	conn := connect(t, o.Port)
-	if _, err := conn.Write([]byte(message)); err != nil {
-		t.Fatal(err)
-	}
-	reply := make([]byte, 1024)
-	n, err := conn.Read(reply)
-	if err != nil || n != addressLen || reply[n-1] != 0 {
-		t.Fatalf("the server replied %q, %v", reply[:n], err)
-	}
-	a, err := decodeAddress(reply[:n])
-	if err != nil || a.gid != ib.GIDFromAddr(addr) || a.lid != 0 {
-		t.Errorf("the server's address is %v, %v; its GID should be that of %v", &a, err, addr)
-	}
-	if _, err := conn.Write([]byte("done\x00")); err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
-	// The client's queue pair never sends.
-	if err := server.Wait(t); !errors.Is(err, ErrSilent) {
-		t.Errorf("error %v, want %v", err, ErrSilent)
-	}
-	if !strings.Contains(server.Out.String(),
-		"remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1") {
-		t.Errorf("printed:\n%s", server.Out.String())
-	}
-}
-
-// connect dials a server, which may not be listening yet.
-func connect(t *testing.T, port int) net.Conn {
-	t.Helper()
-	for range 1000 {
-		if conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			t.Cleanup(func() { conn.Close() })
-			return conn
+	simulated(t, func(t *testing.T, p *place) {
+		dev := p.open(wrap.FaultConfig{})
+		o := Defaults(RC)
+		p.setUp(&o)
+		server := start(t, dev, o)
+		server.Await(t, server.Log, "waiting for a client")
+		conn, err := o.network.DialContext(t.Context(), "tcp", toolAddr)
+		if err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("the server does not listen")
-	return nil
+		if _, err := conn.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		reply := make([]byte, 1024)
+		n, err := conn.Read(reply)
+		if err != nil || n != addressLen || reply[n-1] != 0 {
+			t.Fatalf("the server replied %q, %v", reply[:n], err)
+		}
+		a, err := decodeAddress(reply[:n])
+		if addr := toolstest.Addr(t, dev); err != nil || a.gid != ib.GIDFromAddr(addr) || a.lid != 0 {
+			t.Errorf("the server's address is %v, %v; its GID should be that of %v", &a, err, addr)
+		}
+		if _, err := conn.Write([]byte("done\x00")); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		// The client's queue pair never sends.
+		if err := server.Wait(t); !errors.Is(err, ErrSilent) {
+			t.Errorf("error %v, want %v", err, ErrSilent)
+		}
+		if !strings.Contains(server.Out.String(),
+			"remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1") {
+			t.Errorf("printed:\n%s", server.Out.String())
+		}
+	})
 }
 
-// script is a TCP server that reads an address, says something and goes on.
-func script(t *testing.T, say string, after func(net.Conn)) (port int) {
+// toolAddr is where the servers of the C tools listen.
+const toolAddr = ":18515"
+
+// script is a server that reads an address, says something and goes on.
+func script(t *testing.T, l net.Listener, say string, after func(net.Conn)) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		conn, err := l.Accept()
@@ -147,33 +136,48 @@ func script(t *testing.T, say string, after func(net.Conn)) (port int) {
 			after(conn)
 		}
 	}()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // TestClientMeetsTheCTool: the client says done, and reports a queue pair that
 // does not answer.
 func TestClientMeetsTheCTool(t *testing.T) {
-	nobody := address{qpn: 0x11, psn: 1, gid: ib.GIDFromAddr(linktest.Loopback())}
-	done := make(chan []byte, 1)
-	dev := toolstest.Device(t, wrap.FaultConfig{})
-	o := Defaults(RC)
-	o.Host, o.AckTimeout, o.RetryCount = "127.0.0.1", 8, 2
-	o.Port = script(t, string(nobody.encode()), func(conn net.Conn) {
-		msg := make([]byte, 1024)
-		n, _ := conn.Read(msg)
-		done <- msg[:n]
+	simulated(t, func(t *testing.T, p *place) {
+		dev, other := p.open(wrap.FaultConfig{}), p.open(wrap.FaultConfig{})
+		nobody := address{qpn: 0x11, psn: 1, gid: ib.GIDFromAddr(toolstest.Addr(t, other))}
+		done := make(chan []byte, 1)
+		o := Defaults(RC)
+		p.setUp(&o)
+		o.Host = "server"
+		l, err := o.network.Listen(t.Context(), "tcp", toolAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script(t, l, string(nobody.encode()), func(conn net.Conn) {
+			msg := make([]byte, 1024)
+			n, _ := conn.Read(msg)
+			done <- msg[:n]
+		})
+		_, err = Run(t.Context(), dev, o)
+		if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) ||
+			!strings.Contains(err.Error(), "does not answer on UDP port 4791") {
+			t.Errorf("error %v, want %v with advice", err, ib.WCRetryExcErr)
+		}
+		if msg := <-done; !bytes.Equal(msg, []byte("done\x00")) {
+			t.Errorf("the client said %q, want %q", msg, "done\x00")
+		}
 	})
-	_, err := Run(t.Context(), dev, o)
-	if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) ||
-		!strings.Contains(err.Error(), "does not answer on UDP port 4791") {
-		t.Errorf("error %v, want %v with advice", err, ib.WCRetryExcErr)
-	}
-	if msg := <-done; !bytes.Equal(msg, []byte("done\x00")) {
-		t.Errorf("the client said %q, want %q", msg, "done\x00")
-	}
 }
 
+// TestClientErrors meets what may be at a TCP port.
 func TestClientErrors(t *testing.T) {
+	tcp := func(t *testing.T, say string, after func(net.Conn)) (port int) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		script(t, l, say, after)
+		return l.Addr().(*net.TCPAddr).Port
+	}
 	hang := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	leave := func(net.Conn) {}
 	for _, c := range []struct {
@@ -185,18 +189,18 @@ func TestClientErrors(t *testing.T) {
 		// The empty label keeps the name from being asked of a server.
 		{"unknown host", func(o *Options) { o.Host = "no-such-host..invalid" }, nil, "no-such-host..invalid"},
 		{"nobody listens", func(o *Options) { o.Port = linktest.Port(t) }, nil, "start it there first"},
-		{"server never answers", func(o *Options) { o.Port, o.Timeout = script(t, "", hang), 200*time.Millisecond },
+		{"server never answers", func(o *Options) { o.Port, o.Timeout = tcp(t, "", hang), 200*time.Millisecond },
 			ErrExchange, "0 of 52 bytes"},
-		{"server leaves", func(o *Options) { o.Port = script(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
+		{"server leaves", func(o *Options) { o.Port = tcp(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
 		{"server is no ping-pong",
-			func(o *Options) { o.Port = script(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) },
+			func(o *Options) { o.Port = tcp(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) },
 			ErrExchange, "is the peer ibv_rc_pingpong, or goroced with --service rc?"},
 		{"server has no GID", func(o *Options) {
-			o.Port = script(t, strings.Replace(message, "ffff0a000001", "000000000000", 1), hang)
+			o.Port = tcp(t, strings.Replace(message, "ffff0a000001", "000000000000", 1), hang)
 		}, ErrExchange, "-g INDEX"},
 		{"server has an IPv6 GID", func(o *Options) {
 			a := address{qpn: 0x11, gid: ib.GIDFromAddr(netip.MustParseAddr("2001:db8::1"))}
-			o.Port = script(t, string(a.encode()), hang)
+			o.Port = tcp(t, string(a.encode()), hang)
 		}, ib.ErrInvalid, "SGIDIndex"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -253,14 +257,15 @@ func TestRefusedOptions(t *testing.T) {
 // and UD, which have no acknowledgements, it does not even wait for a peer that stays.
 func TestFarewell(t *testing.T) {
 	for _, service := range allServices {
-		t.Run(service.String(), func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+		simulated(t, func(t *testing.T, p *place) {
+			o := Defaults(service)
+			p.setUp(&o)
+			l, err := o.network.Listen(t.Context(), "tcp", toolAddr)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			o := Defaults(service)
-			o.Host, o.Port = "127.0.0.1", l.Addr().(*net.TCPAddr).Port
+			o.Host = "server"
 			conn, err := o.meet(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -271,16 +276,15 @@ func TestFarewell(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tool.Close()
+			want := time.Duration(0)
 			if service.traits().qpType == ib.RC {
 				tool.Close()
+				want = toolRepeats
 			}
 			o.AckTimeout, o.Timeout = 31, time.Hour
-			ended := make(chan struct{})
-			go func() { defer close(ended); farewell(conn, &o) }()
-			select {
-			case <-ended:
-			case <-time.After(20 * time.Second):
-				t.Error("it waits for what will never be sent")
+			begun := time.Now()
+			if farewell(conn, &o); time.Since(begun) != want {
+				t.Errorf("%v: it waits for %v, want %v", service, time.Since(begun), want)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -161,7 +160,7 @@ func (g *game) wait(ctx context.Context, wcs []ib.WC) (int, error) {
 			return n, err
 		}
 		if !g.o.Events && time.Since(start) < spinTime {
-			runtime.Gosched()
+			g.o.yield.Do()
 			continue
 		}
 		return g.sleep(ctx, wcs)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/meet"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 )
@@ -42,6 +44,10 @@ type Options struct {
 	// Columns is the width of Out if it is a terminal; 0 if it is not, and gets the C tool's lines.
 	Columns int
 	Log     io.Writer // advice for people; may be nil
+
+	// For tests in virtual time:
+	yield   waiting.Yield
+	network meet.Network
 }
 
 // Defaults returns the defaults of the service's C tool.

@@ -115,7 +115,7 @@ func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 		defer waiting.For(o.Log, o.Host, "%s, %v at most", peer, o.Timeout)()
 	}
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
-		Listening: func() {
+		Network: o.network, Listening: func() {
 			fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", peer, command(" HOST"),
 				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v -p %d %%s %%v", o.Service, o.Port)))
 		}})

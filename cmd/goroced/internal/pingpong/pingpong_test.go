@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/toolstest"
@@ -34,42 +35,59 @@ func start(t *testing.T, dev ib.Device, o Options) *end {
 	return e
 }
 
+// place is where the ends of a test run.
+type place struct {
+	open  func(wrap.FaultConfig) roce.Device
+	setUp func(*Options) // for both ends
+}
+
+// simulated runs a test in virtual time.
+func simulated(t *testing.T, test func(t *testing.T, p *place)) {
+	t.Helper()
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		var streams toolstest.Streams
+		test(t, &place{open, func(o *Options) { o.network, o.yield = &streams, toolstest.Yield }})
+	})
+}
+
+// live is the machine: links over UDP, and TCP.
+func live(t *testing.T) *place {
+	port := linktest.Port(t)
+	return &place{func(f wrap.FaultConfig) roce.Device { return toolstest.Device(t, f) },
+		func(o *Options) { o.Port = port }}
+}
+
 // match runs a server and a client with the same options and returns both.
-func match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
+func (p *place) match(t *testing.T, o Options, fault wrap.FaultConfig) (server, client *end) {
 	t.Helper()
-	serverDev := toolstest.Device(t, fault)
-	addr := toolstest.Addr(t, serverDev)
+	return p.meet(t, o, o, fault)
+}
+
+// meet runs a server and a client.
+func (p *place) meet(t *testing.T, so, co Options, fault wrap.FaultConfig) (server, client *end) {
+	t.Helper()
+	serverDev := p.open(fault)
 	fault.Seed++
-	clientDev := toolstest.Device(t, fault)
-	o.Port = linktest.Port(t)
-	server = start(t, serverDev, o)
-	o.Host = addr.String()
-	client = startClient(t, server, clientDev, o)
-	return server, client
+	return p.meetOn(t, serverDev, p.open(fault), so, co)
 }
 
-// startClient starts a client as soon as the server listens.
-func startClient(t *testing.T, server *end, dev ib.Device, o Options) *end {
+func (p *place) meetOn(t *testing.T, serverDev, clientDev ib.Device, so, co Options) (server, client *end) {
 	t.Helper()
+	p.setUp(&so)
+	p.setUp(&co)
+	server = start(t, serverDev, so)
 	server.Await(t, server.Log, "waiting for a client")
-	return start(t, dev, o)
+	co.Host = toolstest.Addr(t, serverDev).String()
+	return server, start(t, clientDev, co)
 }
 
-// ACK timeouts of 1.1 s and, where packets get lost, of 0.27 s: eight of them are longer
-// than a machine at work keeps a thread waiting.
-const (
-	patience    = 18
-	lossTimeout = 16
-)
-
-var lines = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.\d+\.\d+\.\d+
-  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.\d+\.\d+\.\d+
+var lines = regexp.MustCompile(`^  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:\d+\.\d+\.\d+\.\d+
+  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:\d+\.\d+\.\d+\.\d+
 (\d+) bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec
 (\d+) iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter
 $`)
 
 func TestMatch(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		change func(*Options)
@@ -83,36 +101,52 @@ func TestMatch(t *testing.T) {
 		{"MTU 4096", func(o *Options) { o.MTU, o.Size = ib.MTU4096, 9000 }, wrap.FaultConfig{}},
 		{"events", func(o *Options) { o.Events = true }, wrap.FaultConfig{}},
 		{"one receive", func(o *Options) { o.RxDepth = 1 }, wrap.FaultConfig{}},
-		{"losses", func(o *Options) { o.AckTimeout = lossTimeout }, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
-		{"losses, events, long", func(o *Options) {
-			o.AckTimeout, o.Size, o.Iters, o.Events = lossTimeout, 20_000, 20, true
-		}, wrap.FaultConfig{Drop: 0.05, Seed: 7}},
+		{"losses", func(*Options) {}, wrap.FaultConfig{Drop: 0.05}},
+		{"losses, events, long", func(o *Options) { o.Size, o.Iters, o.Events = 20_000, 20, true },
+			wrap.FaultConfig{Drop: 0.05}},
 	} {
 		for _, check := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, check %v", c.name, check), func(t *testing.T) {
-				o := Defaults(RC)
-				t.Parallel()
-				o.Iters, o.Check, o.AckTimeout = 100, check, patience
-				c.change(&o)
-				server, client := match(t, o, c.fault)
-				for name, e := range map[string]*end{"server": server, "client": client} {
-					if err := e.Wait(t); err != nil {
-						t.Errorf("%s: %v", name, err)
-						continue
-					}
-					m := lines.FindStringSubmatch(e.Out.String())
-					if m == nil || m[1] != fmt.Sprint(2*o.Size*o.Iters) || m[2] != fmt.Sprint(o.Iters) {
-						t.Errorf("%s printed:\n%s", name, e.Out.String())
-					}
-				}
+				simulated(t, func(t *testing.T, p *place) {
+					o := Defaults(RC)
+					o.Iters, o.Check = 100, check
+					c.change(&o)
+					server, client := p.match(t, o, c.fault)
+					finish(t, &o, server, client)
+				})
 			})
 		}
 	}
 }
 
+// TestLive plays over the machine's network: TCP, UDP and real time.
+func TestLive(t *testing.T) {
+	o := Defaults(RC)
+	o.Iters, o.Check, o.AckTimeout = 100, true, patience
+	server, client := live(t).match(t, o, wrap.FaultConfig{})
+	finish(t, &o, server, client)
+}
+
+// finish waits for both ends and looks at what they wrote.
+func finish(t *testing.T, o *Options, server, client *end) {
+	t.Helper()
+	for name, e := range map[string]*end{"server": server, "client": client} {
+		if err := e.Wait(t); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		m := lines.FindStringSubmatch(e.Out.String())
+		if m == nil || m[1] != fmt.Sprint(2*o.Size*o.Iters) || m[2] != fmt.Sprint(o.Iters) {
+			t.Errorf("%s printed:\n%s", name, e.Out.String())
+		}
+	}
+}
+
+// patience is an ACK timeout of 1.1 s: eight of them are longer than a machine at work keeps a thread waiting.
+const patience = 18
+
 // TestMismatch: ends that do not agree fail, both, and say what to look at.
 func TestMismatch(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		server func(*Options)
@@ -127,66 +161,57 @@ func TestMismatch(t *testing.T) {
 			"the client must run with -c too"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			o := Defaults(RC)
-			o.Port, o.Timeout, o.AckTimeout = linktest.Port(t), 2*time.Second, patience
-			co := o
-			c.server(&o)
-			c.client(&co)
-			serverDev := toolstest.Device(t, wrap.FaultConfig{})
-			addr := toolstest.Addr(t, serverDev)
-			clientDev := toolstest.Device(t, wrap.FaultConfig{})
-			server := start(t, serverDev, o)
-			co.Host = addr.String()
-			client := startClient(t, server, clientDev, co)
-			said := ""
-			for name, e := range map[string]*end{"server": server, "client": client} {
-				if err := e.Wait(t); err == nil {
-					t.Errorf("%s: no error", name)
-				} else {
-					said += err.Error() + "\n"
+			simulated(t, func(t *testing.T, p *place) {
+				so, co := Defaults(RC), Defaults(RC)
+				c.server(&so)
+				c.client(&co)
+				server, client := p.meet(t, so, co, wrap.FaultConfig{})
+				said := ""
+				for name, e := range map[string]*end{"server": server, "client": client} {
+					if err := e.Wait(t); err == nil {
+						t.Errorf("%s: no error", name)
+					} else {
+						said += err.Error() + "\n"
+					}
 				}
-			}
-			if !strings.Contains(said, c.want) {
-				t.Errorf("nobody said %q:\n%s", c.want, said)
-			}
+				if !strings.Contains(said, c.want) {
+					t.Errorf("nobody said %q:\n%s", c.want, said)
+				}
+			})
 		})
 	}
 }
 
 // TestOnlyTheClientChecks: the server returns what it got, as the C tool's does.
 func TestOnlyTheClientChecks(t *testing.T) {
-	o := Defaults(RC)
-	o.Port, o.Size, o.Iters, o.AckTimeout = linktest.Port(t), 9000, 50, patience
-	serverDev := toolstest.Device(t, wrap.FaultConfig{})
-	addr := toolstest.Addr(t, serverDev)
-	clientDev := toolstest.Device(t, wrap.FaultConfig{})
-	server := start(t, serverDev, o)
-	o.Host, o.Check = addr.String(), true
-	client := startClient(t, server, clientDev, o)
-	if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
-		t.Error(err)
-	}
+	simulated(t, func(t *testing.T, p *place) {
+		so := Defaults(RC)
+		so.Size, so.Iters = 9000, 50
+		co := so
+		co.Check = true
+		server, client := p.meet(t, so, co, wrap.FaultConfig{})
+		if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDeviceIsLeftClean: a run frees all that it made, so that another may follow.
 func TestDeviceIsLeftClean(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
-	addr := toolstest.Addr(t, dev)
-	other := toolstest.Device(t, wrap.FaultConfig{})
-	for range 3 {
-		o := Defaults(RC)
-		o.Port, o.Iters, o.AckTimeout = linktest.Port(t), 10, patience
-		server := start(t, dev, o)
-		o.Host = addr.String()
-		client := startClient(t, server, other, o)
-		if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
-			t.Fatal(err)
+	simulated(t, func(t *testing.T, p *place) {
+		dev, other := p.open(wrap.FaultConfig{}), p.open(wrap.FaultConfig{})
+		for range 3 {
+			o := Defaults(RC)
+			o.Iters = 10
+			server, client := p.meetOn(t, dev, other, o, o)
+			if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if st := dev.Stats(); st.RetryExceeded != 0 {
-		t.Errorf("%d retries exceeded", st.RetryExceeded)
-	}
+		if st := dev.Stats(); st.RetryExceeded != 0 {
+			t.Errorf("%d retries exceeded", st.RetryExceeded)
+		}
+	})
 }
 
 func TestServerIsCancelled(t *testing.T) {

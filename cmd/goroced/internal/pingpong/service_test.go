@@ -6,12 +6,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/tests/linktest"
-	"github.com/goroce/goroce/tests/toolstest"
 )
 
 func TestServiceNames(t *testing.T) {
@@ -64,10 +61,8 @@ func converse(t *testing.T, server, client Options, n, m int) (serverErr, client
 		}
 		return addrs
 	}
-	server.Port, client.Host = linktest.Port(t), "127.0.0.1"
-	client.Port = server.Port
 	log, announce := io.Pipe()
-	server.Log = announce
+	server.Log, client.Host = announce, "server"
 	done := make(chan error, 1)
 	go func() {
 		conn, err := server.meet(t.Context())
@@ -95,33 +90,35 @@ func converse(t *testing.T, server, client Options, n, m int) (serverErr, client
 func TestExchange(t *testing.T) {
 	for _, server := range allServices {
 		for _, client := range allServices {
-			so, co := Defaults(server), Defaults(client)
-			alike := (server == SRQ) == (client == SRQ)
-			if !alike { // one waits for what the other does not send
-				so.Timeout, co.Timeout = 200*time.Millisecond, 200*time.Millisecond
-			}
-			serverErr, clientErr := converse(t, so, co, so.NumQP, co.NumQP)
-			err := errors.Join(serverErr, clientErr)
-			if alike != (err == nil) {
-				t.Errorf("%v server, %v client: error %v", server, client, err)
-			}
-			if err != nil &&
-				(!errors.Is(serverErr, ErrExchange) || !strings.Contains(serverErr.Error(), so.Service.traits().tool)) {
-				t.Errorf("%v server, %v client: the server's error is %v", server, client, serverErr)
-			}
+			simulated(t, func(t *testing.T, p *place) {
+				so, co := Defaults(server), Defaults(client)
+				p.setUp(&so)
+				p.setUp(&co)
+				alike := (server == SRQ) == (client == SRQ) // else one waits for what the other does not send
+				serverErr, clientErr := converse(t, so, co, so.NumQP, co.NumQP)
+				err := errors.Join(serverErr, clientErr)
+				if alike != (err == nil) {
+					t.Errorf("%v server, %v client: error %v", server, client, err)
+				}
+				if err != nil && (!errors.Is(serverErr, ErrExchange) ||
+					!strings.Contains(serverErr.Error(), so.Service.traits().tool)) {
+					t.Errorf("%v server, %v client: the server's error is %v", server, client, serverErr)
+				}
+			})
 		}
 	}
-	o := Defaults(SRQ)
-	o.Timeout = 2 * time.Second
-	if err, _ := converse(t, o, o, 16, 8); !errors.Is(err, ErrExchange) ||
-		!strings.Contains(err.Error(), "8 queue pairs and this end 16; both need the same number (-q)") {
-		t.Errorf("8 queue pairs for 16: error %v", err)
-	}
+	simulated(t, func(t *testing.T, p *place) {
+		o := Defaults(SRQ)
+		p.setUp(&o)
+		if err, _ := converse(t, o, o, 16, 8); !errors.Is(err, ErrExchange) ||
+			!strings.Contains(err.Error(), "8 queue pairs and this end 16; both need the same number (-q)") {
+			t.Errorf("8 queue pairs for 16: error %v", err)
+		}
+	})
 }
 
 // TestServices plays each service with goroced at both ends.
 func TestServices(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		services []Service
@@ -139,31 +136,37 @@ func TestServices(t *testing.T) {
 		{"one queue pair", []Service{SRQ}, func(o *Options) { o.NumQP = 1 }, wrap.FaultConfig{}},
 		{"255 queue pairs", []Service{SRQ}, func(o *Options) { o.NumQP, o.Iters = 255, 2000 }, wrap.FaultConfig{}},
 		{"fewer messages than queue pairs", []Service{SRQ}, func(o *Options) { o.Iters = 3 }, wrap.FaultConfig{}},
-		{"losses", []Service{SRQ}, func(o *Options) { o.AckTimeout = lossTimeout },
-			wrap.FaultConfig{Drop: 0.02, Seed: 7}},
+		{"losses", []Service{SRQ}, func(*Options) {}, wrap.FaultConfig{Drop: 0.02}},
 	} {
 		for _, service := range c.services {
 			for _, check := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v, %s, check %v", service, c.name, check), func(t *testing.T) {
-					t.Parallel()
-					o := Defaults(service)
-					o.Iters, o.Check, o.AckTimeout = 200, check, patience
-					c.change(&o)
-					server, client := match(t, o, c.fault)
-					for name, e := range map[string]*end{"server": server, "client": client} {
-						if err := e.Wait(t); err != nil {
-							t.Errorf("%s: %v", name, err)
-							continue
-						}
-						out := e.Out.String()
-						want := fmt.Sprintf("\n%d bytes in ", 2*o.Size*o.Iters)
-						if strings.Count(out, "local address: ") != o.NumQP ||
-							strings.Count(out, "remote address: ") != o.NumQP || !strings.Contains(out, want) {
-							t.Errorf("%s printed:\n%s", name, out)
-						}
-					}
+					simulated(t, func(t *testing.T, p *place) {
+						o := Defaults(service)
+						o.Iters, o.Check = 200, check
+						c.change(&o)
+						server, client := p.match(t, o, c.fault)
+						finishService(t, &o, server, client)
+					})
 				})
 			}
+		}
+	}
+}
+
+// finishService waits for both ends and looks at what they wrote.
+func finishService(t *testing.T, o *Options, server, client *end) {
+	t.Helper()
+	for name, e := range map[string]*end{"server": server, "client": client} {
+		if err := e.Wait(t); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		out := e.Out.String()
+		want := fmt.Sprintf("\n%d bytes in ", 2*o.Size*o.Iters)
+		if strings.Count(out, "local address: ") != o.NumQP || strings.Count(out, "remote address: ") != o.NumQP ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s printed:\n%s", name, out)
 		}
 	}
 }
@@ -171,43 +174,37 @@ func TestServices(t *testing.T) {
 // TestLostPacket: without retransmission a lost packet stops the ping-pong, and both ends
 // say why.
 func TestLostPacket(t *testing.T) {
-	t.Parallel()
 	for _, service := range []Service{UC, UD} {
 		t.Run(service.String(), func(t *testing.T) {
-			t.Parallel()
-			o := Defaults(service)
-			o.Timeout, o.Iters = 2*time.Second, 10_000
-			server, client := match(t, o, wrap.FaultConfig{Drop: 0.05, Seed: 7})
-			for name, e := range map[string]*end{"server": server, "client": client} {
-				if err := e.Wait(t); !errors.Is(err, ErrSilent) ||
-					!strings.Contains(err.Error(), "does not retransmit") {
-					t.Errorf("%s: error %v, want %v with advice", name, err, ErrSilent)
+			simulated(t, func(t *testing.T, p *place) {
+				o := Defaults(service)
+				o.Iters = 10_000
+				server, client := p.match(t, o, wrap.FaultConfig{Drop: 0.05})
+				for name, e := range map[string]*end{"server": server, "client": client} {
+					if err := e.Wait(t); !errors.Is(err, ErrSilent) ||
+						!strings.Contains(err.Error(), "does not retransmit") {
+						t.Errorf("%s: error %v, want %v with advice", name, err, ErrSilent)
+					}
 				}
-			}
+			})
 		})
 	}
 }
 
 // TestOtherService: services that look alike over TCP do not play with one another.
 func TestOtherService(t *testing.T) {
-	t.Parallel()
 	for _, c := range [][2]Service{{RC, UC}, {UC, RC}, {UC, UD}, {UD, RC}} {
 		t.Run(fmt.Sprintf("%v server, %v client", c[0], c[1]), func(t *testing.T) {
-			t.Parallel()
-			o, co := Defaults(c[0]), Defaults(c[1])
-			o.Port, o.Timeout, o.AckTimeout, o.Size = linktest.Port(t), 2*time.Second, 8, 1024
-			co.Port, co.Timeout, co.AckTimeout, co.Size = o.Port, o.Timeout, o.AckTimeout, o.Size
-			serverDev := toolstest.Device(t, wrap.FaultConfig{})
-			addr := toolstest.Addr(t, serverDev)
-			clientDev := toolstest.Device(t, wrap.FaultConfig{})
-			server := start(t, serverDev, o)
-			co.Host = addr.String()
-			client := startClient(t, server, clientDev, co)
-			serverErr, clientErr := server.Wait(t), client.Wait(t)
-			if serverErr == nil || clientErr == nil || !strings.Contains(clientErr.Error(), "service") {
-				t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr, c[1],
-					clientErr)
-			}
+			simulated(t, func(t *testing.T, p *place) {
+				so, co := Defaults(c[0]), Defaults(c[1])
+				so.Size, co.Size = 1024, 1024
+				server, client := p.meet(t, so, co, wrap.FaultConfig{})
+				serverErr, clientErr := server.Wait(t), client.Wait(t)
+				if serverErr == nil || clientErr == nil || !strings.Contains(clientErr.Error(), "service") {
+					t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr,
+						c[1], clientErr)
+				}
+			})
 		})
 	}
 }

@@ -17,11 +17,6 @@ import (
 // opener opens a device for an end.
 type opener = func(wrap.FaultConfig) roce.Device
 
-// live opens devices in real time.
-func live(t *testing.T) opener {
-	return func(fault wrap.FaultConfig) roce.Device { return toolstest.Device(t, fault) }
-}
-
 // start begins an end.
 func start(t *testing.T, dev ib.Device, o Options) *toolstest.End {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -139,7 +138,7 @@ func (m *iomap) arrive(i int, marker byte) error {
 		default:
 		}
 		if time.Since(start) < spinTime {
-			runtime.Gosched()
+			m.o.yield.Do()
 		} else {
 			time.Sleep(pollTime)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
+	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 )
@@ -59,6 +60,8 @@ type Options struct {
 	Log io.Writer // advice for people; may be nil
 
 	limit int // most transfers or iterations of a test in the series; 0 for no limit
+
+	yield waiting.Yield // for tests in virtual time
 }
 
 // Defaults returns the defaults of the C tool.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/toolstest"
 )
 
@@ -54,16 +55,22 @@ func play(t *testing.T, open opener, o Options, fault wrap.FaultConfig, want []s
 	}
 }
 
-// both runs a test with rstream, in virtual time, and with riostream, in real time, as it polls its memory.
+// both runs a test with rstream, and with riostream.
 func both(t *testing.T, o Options, f func(t *testing.T, open opener, o Options)) {
-	t.Run("iomap=false", func(t *testing.T) {
-		toolstest.Simulate(t, func(t *testing.T, open opener) { f(t, open, o) })
-	})
-	t.Run("iomap=true", func(t *testing.T) {
-		o := o
-		o.IOMap = true
-		f(t, live(t), o)
-	})
+	o.yield = toolstest.Yield
+	for _, o.IOMap = range []bool{false, true} {
+		t.Run(fmt.Sprintf("iomap=%v", o.IOMap), func(t *testing.T) {
+			toolstest.Simulate(t, func(t *testing.T, open opener) { f(t, open, o) })
+		})
+	}
+}
+
+// TestLive plays over the machine's network in real time: the memory of riostream is polled.
+func TestLive(t *testing.T) {
+	o := Defaults()
+	o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify, o.IOMap = true, 3, 7, 15, true, true
+	open := func(fault wrap.FaultConfig) roce.Device { return toolstest.Device(t, fault) }
+	play(t, open, o, wrap.FaultConfig{}, []string{"custom 15 7 3 630"})
 }
 
 func TestCustom(t *testing.T) {
@@ -117,9 +124,8 @@ func TestSeries(t *testing.T) {
 
 func TestLoss(t *testing.T) {
 	o := Defaults()
-	o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify, o.AckTimeout = true, 10, 10, 10_000, true, 16
-	fault := wrap.FaultConfig{Drop: 0.02, Seed: 5}
-	t.Logf("seeds %d, %d", fault.Seed, fault.Seed+1)
+	o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify = true, 10, 10, 10_000, true
+	fault := wrap.FaultConfig{Drop: 0.02}
 	both(t, o, func(t *testing.T, open opener, o Options) {
 		play(t, open, o, fault, []string{"custom 9.7k 10 10 1.9m"})
 	})
@@ -219,9 +225,11 @@ func TestStreamOnTheWire(t *testing.T) {
 
 // TestMappedOnTheWire: the same for riostream. The messages do not count there, nor
 // do the markers.
-func TestMappedOnTheWire(t *testing.T) {
-	open := live(t)
+func TestMappedOnTheWire(t *testing.T) { toolstest.Simulate(t, mappedOnTheWire) }
+
+func mappedOnTheWire(t *testing.T, open opener) {
 	o := Defaults()
+	o.yield = toolstest.Yield
 	o.Custom, o.Verify, o.IOMap, o.Iterations, o.Transfers, o.Size = true, true, true, 2, 1, 100
 	for _, wrong := range []int{-1, 0, 98} {
 		server, co := startServer(t, open(wrap.FaultConfig{}), o)
@@ -272,9 +280,11 @@ func TestMappedOnTheWire(t *testing.T) {
 
 // TestMarkers: each test of a connection begins with marker 0, in a mapping of its
 // own.
-func TestMarkers(t *testing.T) {
-	open := live(t)
+func TestMarkers(t *testing.T) { toolstest.Simulate(t, markers) }
+
+func markers(t *testing.T, open opener) {
 	o := Defaults()
+	o.yield = toolstest.Yield
 	o.IOMap, o.limit = true, 2
 	server, co := startServer(t, open(wrap.FaultConfig{}), o)
 	conn := dial(t, open(wrap.FaultConfig{}), co)
@@ -313,9 +323,11 @@ func TestMarkers(t *testing.T) {
 }
 
 // TestPeerEnded: whether a read or something else meets the end of the peer first, the error says the same.
-func TestPeerEnded(t *testing.T) {
-	open := live(t)
+func TestPeerEnded(t *testing.T) { toolstest.Simulate(t, peerEnded) }
+
+func peerEnded(t *testing.T, open opener) {
 	o := Defaults()
+	o.yield = toolstest.Yield
 	o.IOMap = true
 	server, co := startServer(t, open(wrap.FaultConfig{}), o)
 	conn := dial(t, open(wrap.FaultConfig{}), co)
@@ -337,11 +349,7 @@ func TestPeerEnded(t *testing.T) {
 // awaitMarker polls a byte.
 func awaitMarker(t *testing.T, m *memory, i int, marker byte) {
 	t.Helper()
-	for limit := time.Now().Add(toolstest.Patience); m.load(i) != marker; runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatalf("byte %d is %d after %v, want marker %d", i, m.load(i), toolstest.Patience, marker)
-		}
-	}
+	require.Until(t, fmt.Sprintf("byte %d is marker %d", i, marker), func() bool { return m.load(i) == marker })
 }
 
 // TestPeerEnds: an end whose peer leaves, before the test and in it, fails.
@@ -367,9 +375,11 @@ func TestPeerEnds(t *testing.T) {
 }
 
 // TestOutOfTurn: a peer that begins the next test too early is no riostream.
-func TestOutOfTurn(t *testing.T) {
-	open := live(t)
+func TestOutOfTurn(t *testing.T) { toolstest.Simulate(t, outOfTurn) }
+
+func outOfTurn(t *testing.T, open opener) {
 	o := Defaults()
+	o.yield = toolstest.Yield
 	o.Custom, o.IOMap = true, true
 	server, co := startServer(t, open(wrap.FaultConfig{}), o)
 	if _, err := dial(t, open(wrap.FaultConfig{}), co).Write(make([]byte, 3*syncLen)); err != nil {
@@ -382,7 +392,6 @@ func TestOutOfTurn(t *testing.T) {
 
 // TestSilence: an end does not wait for ever; different options show as that.
 func TestSilence(t *testing.T) {
-	t.Parallel()
 	o := Defaults()
 	o.Custom, o.Timeout = true, time.Second
 	both(t, o, func(t *testing.T, open opener, o Options) {
