@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -170,12 +169,9 @@ func TestInterfaceDownUp(t *testing.T) {
 		nsA.Command(t, "ip", "link", "set", nsA.IfName, "up")
 		wantPort(t, a, ib.EventPortActive, ib.PortActive)
 		nsA.Command(t, "ip", "addr", "add", nsA.Addr6.String()+"/64", "dev", nsA.IfName, "nodad")
-		for end := time.Now().Add(20 * time.Second); !cmp.Equal(before, table(t, a),
-			addrsEqual); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the table is %v, was %v", table(t, a), before)
-			}
-		}
+		require.Until(t, fmt.Sprintf("the table is %v again", before), func() bool {
+			return cmp.Equal(before, table(t, a), addrsEqual)
+		})
 		exchange(t, x4, y4)
 		exchange(t, x6, y6)
 	})

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -254,24 +253,15 @@ func write(t *testing.T, from, to *side) error {
 	if _, err := from.qp.PostSend([]ib.SendWR{wr}); err != nil {
 		return err
 	}
-	var wc [1]ib.WC
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
-		n, err := from.cq.Poll(wc[:])
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			continue
-		}
-		if err := wc[0].Err(); err != nil {
-			return err
-		}
-		if !bytes.Equal(from.buf, to.buf) {
-			return errors.New("data differ")
-		}
-		return nil
+	ctx, cancel := context.WithTimeout(context.Background(), require.Patience)
+	defer cancel()
+	if _, err := ib.WaitOne(ctx, from.cq); err != nil {
+		return err
 	}
-	return context.DeadlineExceeded
+	if !bytes.Equal(from.buf, to.buf) {
+		return errors.New("data differ")
+	}
+	return nil
 }
 
 // TestStack: every wrapper is in its place. A corruption that a capture shows must

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/neigh"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 func TestPortState(t *testing.T) {
@@ -158,9 +159,7 @@ func TestCloseEndsWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	require.Until(t, fmt.Sprintf("at most %d goroutines, as before", before), func() bool {
+		return runtime.NumGoroutine() <= before
+	})
 }

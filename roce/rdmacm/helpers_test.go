@@ -151,19 +151,17 @@ func dialTo(t testing.TB, a *node, l *rdmacm.Listener, addr string, dial rdmacm.
 }
 
 // poll returns the next completion.
-func poll(t testing.TB, cq ib.CQ) (wc ib.WC) {
+func poll(t testing.TB, cq ib.CQ) ib.WC {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		var wcs [1]ib.WC
-		if n, err := cq.Poll(wcs[:]); err != nil {
+	var wcs [1]ib.WC
+	require.Until(t, "a completion", func() bool {
+		n, err := cq.Poll(wcs[:])
+		if err != nil {
 			t.Fatal(err)
-		} else if n == 1 {
-			return wcs[0]
 		}
-		time.Sleep(time.Microsecond)
-	}
-	t.Fatal("no completion within 20 s")
-	return wc
+		return n == 1
+	})
+	return wcs[0]
 }
 
 // want fails unless a completion is a success.

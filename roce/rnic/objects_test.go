@@ -5,16 +5,17 @@ package rnic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestSharedReceiveQueue checks that QPs take receives from an SRQ, that the SRQ reports
@@ -413,16 +414,10 @@ func TestNothingRemains(t *testing.T) {
 	for range 5 {
 		round()
 	}
-	var f, g int
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // goroutines end after Done
-		if f, g = count(); f <= fds && g <= goroutines {
-			return
-		}
-		if time.Now().After(end) {
-			break
-		}
-	}
-	t.Errorf("%d descriptors and %d goroutines became %d and %d", fds, goroutines, f, g)
+	require.Until(t, fmt.Sprintf("at most %d descriptors and %d goroutines, as before", fds, goroutines), func() bool {
+		f, g := count() // goroutines end after Done
+		return f <= fds && g <= goroutines
+	})
 }
 
 // TestNoAllocation checks that posting and polling allocate nothing.

@@ -14,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/nettest"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
-	"golang.org/x/net/nettest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // site is two devices with connection managers, and a listener on the second.
@@ -313,7 +315,7 @@ func TestMany(t *testing.T) {
 	if n := s.pds.Load(); n != pds {
 		t.Errorf("%d protection domains, %d before", n, pds)
 	}
-	waitFor(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
+	require.Until(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 // counter is a device that counts PDs, and may have no more CQs. A PD that is gone

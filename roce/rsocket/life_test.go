@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // random returns n bytes that depend on the seed.
@@ -152,7 +153,7 @@ func TestCloseWakes(t *testing.T) {
 			wrote, err = p.a.Write(make([]byte, 10<<20))
 			ended <- err
 		}()
-		waitFor(t, "the buffers to fill", func() bool { return unread(p.b) == 128<<10 })
+		require.Until(t, "the buffers to fill", func() bool { return unread(p.b) == 128<<10 })
 		p.a.Close()
 		for range 2 {
 			if err := <-ended; !errors.Is(err, net.ErrClosed) {
@@ -251,16 +252,6 @@ func idle(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.in.wantsGrant() && c.out.ctrl == ctrlSlots && c.out.slots == c.ep.o.SendQueue-ctrlSlots
-}
-
-// waitFor waits until cond holds.
-func waitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(10 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited a minute in vain for %s", what)
-		}
-	}
 }
 
 // TestWriteDeadline ends a Write in its midst. What it reports arrives, and the

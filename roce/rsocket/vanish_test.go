@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/simtest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestPeerGone takes the peer away, in all ways. Who waits gets an error: the writer from its retries, the reader from
@@ -28,7 +29,7 @@ func TestPeerGone(t *testing.T) {
 			t.Run(op+" "+way, func(t *testing.T) {
 				simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
 					p := newPair(t, on(n), Options{KeepAlive: 10 * time.Millisecond})
-					waitFor(t, "all to be acknowledged", func() bool { return idle(p.a) })
+					require.Until(t, "all to be acknowledged", func() bool { return idle(p.a) })
 					vanish(n.Hosts[1])
 					p.a.SetDeadline(time.Now().Add(time.Minute))
 					err := wait(p.a)
@@ -128,7 +129,7 @@ func TestBroken(t *testing.T) {
 		if _, err := p.a.Write([]byte("last words")); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the words to arrive", func() bool { return unread(p.b) == 10 })
+		require.Until(t, "the words to arrive", func() bool { return unread(p.b) == 10 })
 		p.trB.end(reason)
 		wantRead(t, p.b, []byte("last words"), reason)
 		if _, err := p.b.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {

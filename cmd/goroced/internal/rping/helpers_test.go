@@ -3,29 +3,13 @@ package rping
 import (
 	"context"
 	"io"
-	"net/netip"
 	"strconv"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link/mem"
-	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/tests/toolstest"
 )
-
-// memDevice opens a device on a network in memory.
-func memDevice(t *testing.T, network *mem.Network, addr string) ib.Device {
-	t.Helper()
-	l := network.Open([]ib.GID{ib.GIDFromAddr(netip.MustParseAddr(addr))}, mem.Options{})
-	dev, err := roce.Open(wrap.Seal(wrap.Loopback(l)), roce.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
-	return dev
-}
 
 // start begins an end.
 func start(t *testing.T, dev ib.Device, o Options) *toolstest.End {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
-	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/tests/linktest"
@@ -65,20 +64,22 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestInMemory: a device is a device, and IPv6 an address like any.
-func TestInMemory(t *testing.T) {
-	network := mem.NewNetwork()
-	o := Defaults()
-	o.Verbose, o.Validate, o.Debug = true, true, true
-	server, co := startServer(t, memDevice(t, network, "2001:db8::1"), o)
-	co.Count, co.Source = 5, netip.MustParseAddr("2001:db8::2")
-	client := start(t, memDevice(t, network, "2001:db8::2"), co)
-	finish(t, server, client, 5, 64)
-	for _, want := range []string{"connected: [2001:db8::2]:", "received go-ahead"} {
-		if !strings.Contains(client.Log.String(), want) {
-			t.Errorf("the client's log lacks %q:\n%s", want, client.Log)
+// TestIPv6: an IPv6 address is an address like any.
+func TestIPv6(t *testing.T) {
+	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+		o := Defaults()
+		o.Verbose, o.Validate, o.Debug = true, true, true
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		co.Addr, co.Source = "2001:db8::1", netip.MustParseAddr("2001:db8::2")
+		co.Count = 5
+		client := start(t, open(wrap.FaultConfig{}), co)
+		finish(t, server, client, 5, 64)
+		for _, want := range []string{"connected: [2001:db8::2]:", "received go-ahead"} {
+			if !strings.Contains(client.Log.String(), want) {
+				t.Errorf("the client's log lacks %q:\n%s", want, client.Log)
+			}
 		}
-	}
+	})
 }
 
 func TestLoss(t *testing.T) {
