@@ -8,13 +8,15 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/tests/toolstest"
 )
 
 // TestRefused: options that cannot work are refused before anybody is bothered, and
 // the error names the option and what it may be.
 func TestRefused(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
+	simulated(t, func(t *testing.T, p *place) { refused(t, p.open(wrap.FaultConfig{})) })
+}
+
+func refused(t *testing.T, dev ib.Device) {
 	for _, c := range []struct {
 		op      Op
 		test    Test

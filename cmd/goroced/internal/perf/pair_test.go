@@ -18,7 +18,6 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
-	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/toolstest"
 )
 
@@ -62,16 +61,6 @@ func simulated(t *testing.T, test func(t *testing.T, p *place)) {
 		})
 	})
 }
-
-// live is the machine: links over UDP, and TCP.
-func live(t *testing.T) *place {
-	port := linktest.Port(t)
-	return &place{func(f wrap.FaultConfig) roce.Device { return toolstest.Device(t, f) },
-		func(o *Options) { o.Port, o.AckTimeout = port, longTimeout }}
-}
-
-// longTimeout is an ACK timeout of 1.1 s: eight of them are longer than a machine at work keeps a thread waiting.
-const longTimeout = 18
 
 // start begins an end on dev.
 func (p *place) start(t *testing.T, dev ib.Device, o Options) *end {
@@ -175,17 +164,6 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestLive runs a test over the machine's network, in real time: over TCP, and by rdma_cm.
-func TestLive(t *testing.T) {
-	for _, cm := range []bool{false, true} {
-		for _, test := range []Test{BW, Lat} {
-			o := Defaults(Write, test)
-			o.CM, o.Iters, o.Size = cm, 200, 4096
-			checkPair(t, live(t), o, wrap.FaultConfig{})
-		}
-	}
-}
-
 // checkPair runs a server and a client, and looks at what they have done.
 func checkPair(t *testing.T, p *place, o Options, fault wrap.FaultConfig) {
 	t.Helper()
@@ -214,8 +192,8 @@ func TestDuration(t *testing.T) {
 				r, half := client.rep.Results[0], o.Duration.Seconds()/2
 				if r.Iterations == 0 || r.Seconds < 0.9*half || r.Seconds > half ||
 					!strings.Contains(client.Out.String(), fmt.Sprint(" ", r.Iterations, " ")) {
-					t.Errorf("%d messages in %.6f s, want some in %.6f s; it printed\n%s", r.Iterations, r.Seconds, half,
-						client.Out)
+					t.Errorf("%d messages in %.6f s, want some in %.6f s; it printed\n%s", r.Iterations, r.Seconds,
+						half, client.Out)
 				}
 			})
 		})
@@ -254,7 +232,8 @@ func checkEnd(t *testing.T, name string, o Options, e *end) {
 		}
 		// In a simulation messages that nobody acknowledges take no time, unless their sender polls.
 		atOnce := o.Events && o.Service != RC
-		if o.Test == BW && !atOnce && !(r.Bandwidth.Average > 0 && r.MsgRate > 0 && r.Peak >= r.Bandwidth.Average*0.99) {
+		if o.Test == BW && !atOnce && !(r.Bandwidth.Average > 0 && r.MsgRate > 0 &&
+			r.Peak >= r.Bandwidth.Average*0.99) {
 			t.Errorf("%s: %+v", name, *r.Bandwidth)
 		}
 		if l := r.Latency; l != nil && !(0 < l.Min && l.Min <= l.Typical && l.Typical <= l.P99 && l.P99 <= l.P999 &&
@@ -358,21 +337,6 @@ func peerStops(t *testing.T, p *place, o Options, stopServer bool) {
 	err := left.Wait(t)
 	if !errors.Is(err, ErrPeerLeft) && !errors.Is(err, ErrExchange) {
 		t.Errorf("the other end: %v", err)
-	}
-}
-
-// TestServerIsCancelled: a server that waits for a client ends with its context.
-func TestServerIsCancelled(t *testing.T) {
-	for _, cm := range []bool{false, true} {
-		dev := toolstest.Device(t, wrap.FaultConfig{})
-		o := Defaults(Write, BW)
-		o.Port, o.CM = 0, cm
-		server := start(t, dev, o)
-		server.Await(t, server.Out, "Waiting for client")
-		server.Stop()
-		if err := server.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("rdma_cm %v: error %v, want %v", cm, err, context.Canceled)
-		}
 	}
 }
 

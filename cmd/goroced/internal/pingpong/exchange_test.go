@@ -12,7 +12,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/toolstest"
 )
 
@@ -168,56 +167,11 @@ func TestClientMeetsTheCTool(t *testing.T) {
 	})
 }
 
-// TestClientErrors meets what may be at a TCP port.
-func TestClientErrors(t *testing.T) {
-	tcp := func(t *testing.T, say string, after func(net.Conn)) (port int) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		script(t, l, say, after)
-		return l.Addr().(*net.TCPAddr).Port
-	}
-	hang := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	leave := func(net.Conn) {}
-	for _, c := range []struct {
-		name   string
-		change func(*Options)
-		is     error
-		want   string
-	}{
-		// The empty label keeps the name from being asked of a server.
-		{"unknown host", func(o *Options) { o.Host = "no-such-host..invalid" }, nil, "no-such-host..invalid"},
-		{"nobody listens", func(o *Options) { o.Port = linktest.Port(t) }, nil, "start it there first"},
-		{"server never answers", func(o *Options) { o.Port, o.Timeout = tcp(t, "", hang), 200*time.Millisecond },
-			ErrExchange, "0 of 52 bytes"},
-		{"server leaves", func(o *Options) { o.Port = tcp(t, message[:20], leave) }, ErrExchange, "20 of 52 bytes"},
-		{"server is no ping-pong",
-			func(o *Options) { o.Port = tcp(t, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3), hang) },
-			ErrExchange, "is the peer ibv_rc_pingpong, or goroced with --service rc?"},
-		{"server has no GID", func(o *Options) {
-			o.Port = tcp(t, strings.Replace(message, "ffff0a000001", "000000000000", 1), hang)
-		}, ErrExchange, "-g INDEX"},
-		{"server has an IPv6 GID", func(o *Options) {
-			a := address{qpn: 0x11, gid: ib.GIDFromAddr(netip.MustParseAddr("2001:db8::1"))}
-			o.Port = tcp(t, string(a.encode()), hang)
-		}, ib.ErrInvalid, "SGIDIndex"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dev := toolstest.Device(t, wrap.FaultConfig{})
-			o := Defaults(RC)
-			o.Host, o.Timeout = "127.0.0.1", time.Minute
-			c.change(&o)
-			_, err := Run(t.Context(), dev, o)
-			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %v that says %q", err, c.is, c.want)
-			}
-		})
-	}
+func TestRefusedOptions(t *testing.T) {
+	simulated(t, func(t *testing.T, p *place) { refusedOptions(t, p.open(wrap.FaultConfig{})) })
 }
 
-func TestRefusedOptions(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
+func refusedOptions(t *testing.T, dev ib.Device) {
 	for _, c := range []struct {
 		attr   string
 		change func(*Options)
@@ -241,7 +195,7 @@ func TestRefusedOptions(t *testing.T) {
 		{"RetryCount", func(o *Options) { o.RetryCount = 8 }},
 		{"Port", func(o *Options) { o.Port = 65536 }},
 		{"port", func(o *Options) { o.IBPort = 2 }},
-		{"GIDIndex", func(o *Options) { o.GIDIndex = 1 }},
+		{"GIDIndex", func(o *Options) { o.GIDIndex = 9 }},
 		{"Timeout", func(o *Options) { o.Timeout = 0 }},
 	} {
 		o := Defaults(RC)

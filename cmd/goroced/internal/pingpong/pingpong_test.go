@@ -8,12 +8,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
-	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/toolstest"
 )
 
@@ -48,13 +46,6 @@ func simulated(t *testing.T, test func(t *testing.T, p *place)) {
 		var streams toolstest.Streams
 		test(t, &place{open, func(o *Options) { o.network, o.yield = &streams, toolstest.Yield }})
 	})
-}
-
-// live is the machine: links over UDP, and TCP.
-func live(t *testing.T) *place {
-	port := linktest.Port(t)
-	return &place{func(f wrap.FaultConfig) roce.Device { return toolstest.Device(t, f) },
-		func(o *Options) { o.Port = port }}
 }
 
 // match runs a server and a client with the same options and returns both.
@@ -119,14 +110,6 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestLive plays over the machine's network: TCP, UDP and real time.
-func TestLive(t *testing.T) {
-	o := Defaults(RC)
-	o.Iters, o.Check, o.AckTimeout = 100, true, patience
-	server, client := live(t).match(t, o, wrap.FaultConfig{})
-	finish(t, &o, server, client)
-}
-
 // finish waits for both ends and looks at what they wrote.
 func finish(t *testing.T, o *Options, server, client *end) {
 	t.Helper()
@@ -141,9 +124,6 @@ func finish(t *testing.T, o *Options, server, client *end) {
 		}
 	}
 }
-
-// patience is an ACK timeout of 1.1 s: eight of them are longer than a machine at work keeps a thread waiting.
-const patience = 18
 
 // TestMismatch: ends that do not agree fail, both, and say what to look at.
 func TestMismatch(t *testing.T) {
@@ -212,17 +192,6 @@ func TestDeviceIsLeftClean(t *testing.T) {
 			t.Errorf("%d retries exceeded", st.RetryExceeded)
 		}
 	})
-}
-
-func TestServerIsCancelled(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	o := Defaults(RC)
-	o.Port = 0
-	if _, err := Run(ctx, dev, o); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
-	}
 }
 
 // TestPeerHasLeft: a C tool may end before the ACK of a queue pair's very last SEND

@@ -15,7 +15,10 @@ import (
 )
 
 func TestOptions(t *testing.T) {
-	dev := toolstest.Device(t, wrap.FaultConfig{})
+	toolstest.Simulate(t, func(t *testing.T, open opener) { options(t, open(wrap.FaultConfig{})) })
+}
+
+func options(t *testing.T, dev ib.Device) {
 	for _, c := range []struct {
 		attr   string
 		change func(*Options)

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/tests/require"
@@ -63,14 +62,6 @@ func both(t *testing.T, o Options, f func(t *testing.T, open opener, o Options))
 			toolstest.Simulate(t, func(t *testing.T, open opener) { f(t, open, o) })
 		})
 	}
-}
-
-// TestLive plays over the machine's network in real time: the memory of riostream is polled.
-func TestLive(t *testing.T) {
-	o := Defaults()
-	o.Custom, o.Iterations, o.Transfers, o.Size, o.Verify, o.IOMap = true, 3, 7, 15, true, true
-	open := func(fault wrap.FaultConfig) roce.Device { return toolstest.Device(t, fault) }
-	play(t, open, o, wrap.FaultConfig{}, []string{"custom 15 7 3 630"})
 }
 
 func TestCustom(t *testing.T) {
