@@ -324,16 +324,6 @@ func TestBadArguments(t *testing.T) {
 	})
 }
 
-// TestNoSuchService: the error names the service that the system does not know. The system's resolver has threads of
-// its own, so this is no simulation.
-func TestNoSuchService(t *testing.T) {
-	a, _ := udpPair(t)
-	if _, err := a.cm.Dial(patience(t), "192.0.2.2:nosuchservice", rdmacm.Config{}); err == nil ||
-		!strings.Contains(err.Error(), "nosuchservice") {
-		t.Errorf("got %v, want an error that names nosuchservice", err)
-	}
-}
-
 // TestLocal: the source address and port that the caller wants; a port belongs to
 // one connection.
 func TestLocal(t *testing.T) {

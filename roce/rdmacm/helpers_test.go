@@ -12,11 +12,8 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
-	"github.com/goroce/goroce/roce/link/udp"
-	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
-	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
@@ -82,19 +79,6 @@ func only(host int, f func(link.Link) link.Link) func(int, link.Link) link.Link 
 // without returns the link of a host that does not send one of the connection manager's messages.
 func without(m wire.CMAttr) func(link.Link) link.Link {
 	return func(l link.Link) link.Link { return &censor{l, func(sent wire.CMAttr) bool { return sent == m }} }
-}
-
-// udpPair returns two hosts with UDP sockets on loopback, in real time.
-func udpPair(t testing.TB) (a, b *node) {
-	t.Helper()
-	open := func() *node {
-		l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return openHost(t, wrap.Seal(wrap.Loopback(l)))
-	}
-	return open(), open()
 }
 
 // patience limits the waits of a test.

@@ -4,24 +4,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/net/nettest"
-
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
-	"github.com/goroce/goroce/tests/require"
 )
 
 // site is two devices with connection managers, and a listener on the second.
@@ -79,20 +74,6 @@ func (s *site) connect(t testing.TB, o Options) (client, server *Conn) {
 		<-server.Done()
 	})
 	return client, server
-}
-
-// TestConn runs the contract of net.Conn. It is not simulated, as package nettest has subtests.
-func TestConn(t *testing.T) {
-	media := map[string]medium{"mem": overMem, "udp": overUDP, "lossy mem": lossyMem, "lossy udp": lossyUDP}
-	for name, open := range media {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, open, Options{})
-			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-				a, b := s.connect(t, Options{AckTimeout: 16}) // 0.27 s: the machine may be busy, and packets get lost
-				return a, b, func() { a.Close(); b.Close() }, nil
-			})
-		})
-	}
 }
 
 // TestAddr names both ends at both ends.
@@ -267,63 +248,6 @@ func TestListenerClose(t *testing.T) {
 			t.Errorf("Close again: %v, want net.ErrClosed", err)
 		}
 	})
-}
-
-// TestMany has a hundred connections come up at once, talk, and leave nothing, not even a mapping. It is not simulated,
-// as it counts goroutines.
-func TestMany(t *testing.T) {
-	const conns = 100
-	s := newSite(t, overUDP, Options{MapSlots: 1})
-	goroutines, pds := runtime.NumGoroutine(), s.pds.Load()
-	ctx := within(t, time.Minute)
-	var ends sync.WaitGroup
-	ends.Go(func() {
-		for range conns {
-			b, err := s.l.AcceptConn(ctx)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			ends.Go(func() {
-				_, _ = io.Copy(b, b)
-				b.Close()
-				<-b.Done()
-			})
-		}
-	})
-	for i := range conns {
-		ends.Go(func() {
-			a, err := Dial(ctx, s.a, s.l.Addr().String(), Options{})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if _, err := a.Map(make([]byte, 100), ib.RemoteWrite, 0); err != nil {
-				t.Error(err)
-			}
-			data := random(uint64(i), 200_000)
-			go func() {
-				_, _ = a.Write(data)
-				a.CloseWrite()
-			}()
-			wantRead(t, a, data, nil)
-			a.Close()
-			<-a.Done()
-		})
-	}
-	ends.Wait()
-	if n := s.pds.Load(); n != pds {
-		t.Errorf("%d protection domains, %d before", n, pds)
-	}
-	require.Until(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
-}
-
-// counter is a device that counts PDs, and may have no more CQs. A PD that is gone
-// had no QP and no region left.
-type counter struct {
-	ib.CMDevice
-	pds  *atomic.Int32
-	fail bool
 }
 
 func (d *counter) AllocPD() (ib.PD, error) {

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/goroce/goroce/tests/require"
 )
 
 // patterned is size bytes that depend on the offset.
@@ -72,13 +70,6 @@ func newWeb(t *testing.T, s *site, conns *atomic.Int32) {
 // TestHTTP moves a large body down and up, and small ones beside it; the connections are kept alive.
 func TestHTTP(t *testing.T) {
 	onNetworks(t, func(t *testing.T, open medium) { browse(t, open, 60_000) })
-	t.Run("large", func(t *testing.T) {
-		size := int64(4 << 20)
-		if !testing.Short() {
-			size = int64(require.Rounds(5, 100)) << 20
-		}
-		browse(t, overUDP, size)
-	})
 }
 
 func browse(t *testing.T, open medium, size int64) {
