@@ -35,6 +35,7 @@
 // # Running it
 //
 //	go test ./tests/conformance                 # software to software, over each link, of a daemon, with itself
+//	go test ./tests/conformance -run TestBadNetwork -simtest.seeds=100 # in simulations of a network that loses frames
 //	go test -run TestConformance ./tests/rxe    # against rdma_rxe in a guest of the lab
 //
 //	conformance serve -device rnic:rxe0 -listen :7471

@@ -15,7 +15,9 @@ var clock = []string{"Now", "Sleep", "Since", "Until", "After", "AfterFunc", "Ti
 // clockReads returns which of these a file uses.
 func clockReads(t *testing.T, file string) []string {
 	t.Helper()
-	return slices.DeleteFunc(selected(parse(t, file), "time"), func(s string) bool { return !slices.Contains(clock, s) })
+	return slices.DeleteFunc(selected(parse(t, file), "time"), func(name string) bool {
+		return !slices.Contains(clock, name)
+	})
 }
 
 // aboveDevice are the packages of which TestRealClock looks at all files.
@@ -25,7 +27,7 @@ var aboveDevice = []string{"roce/remote", "roce/rdmacm", "roce/rsocket", "roce/d
 // hold it. Files of the packages in simulated are not here: within a simulation package time shows virtual time, so
 // they may read it, and their tests see all that depends on it in no time.
 var realClock = map[string]string{
-	"roce/daemon/client/control.go":           "limits the wait for a daemon that does not answer; it is another process",
+	"roce/daemon/client/control.go":           "limits the wait for another process, the daemon",
 	"roce/daemon/dropin/build.go":             "looks again and again whether another process has unlocked a directory",
 	"roce/daemon/internal/procmem/procmem.go": "a PID of the kernel stays valid for a while after a look",
 	"roce/daemon/internal/yield/yield.go":     "measures how long the kernel keeps a thread that yields",
@@ -34,7 +36,7 @@ var realClock = map[string]string{
 	"roce/daemon/server/idle.go":              "the time since the last client; its test is in a bubble",
 	"roce/daemon/server/inspect.go":           "pauses between locks of shards, whose threads go on meanwhile",
 	"roce/daemon/server/receive.go":           "limits the wait for the kernel to close descriptors",
-	"roce/daemon/server/reply.go":             "limits how long a socket may hold replies that its client does not read",
+	"roce/daemon/server/reply.go":             "limits how long replies may lie unread in a socket",
 	"roce/daemon/server/server.go":            "limits the wait for threads that hang in the kernel",
 
 	"internal/socket/connect.go": "waits for room in the queue of a socket",
@@ -71,8 +73,8 @@ func TestRealClock(t *testing.T) {
 			switch {
 			case len(reads) == 0, strings.HasSuffix(path, "_test.go"):
 			case realClock[file] == "":
-				t.Errorf("%s uses time.%s: test the package with roce/simtest and list it in simulated, or list the file, "+
-					"with the reason, in realClock", file, strings.Join(reads, ", time."))
+				t.Errorf("%s uses time.%s: test the package with roce/simtest and list it in simulated, or list the "+
+					"file, with the reason, in realClock", file, strings.Join(reads, ", time."))
 			default:
 				delete(unused, file)
 			}

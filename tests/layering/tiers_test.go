@@ -61,8 +61,8 @@ func TestTiers(t *testing.T) {
 			if i := slices.Index(unused, filepath.Base(file)); i >= 0 && reached != nil {
 				unused = slices.Delete(unused, i, i+1)
 			} else if reached != nil {
-				t.Errorf("%s is in tier T1 and uses %v: use roce/simtest, or move the test to a file that is listed as live",
-					file, reached)
+				t.Errorf("%s is in tier T1 and uses %v: use roce/simtest, or move the test to a file that is "+
+					"listed as live", file, reached)
 			}
 		}
 		for _, file := range unused {
@@ -84,7 +84,7 @@ func TestTiersComplete(t *testing.T) {
 			simulates := slices.Contains(selected(parsed, "simtest"), "Run") ||
 				slices.Contains(selected(parsed, "toolstest"), "Simulate")
 			if simulates && !inSimulations(name) && !inSimulations(file) {
-				t.Errorf("%s has simulations: list its package in simulated, or the file, if the others have none", file)
+				t.Errorf("%s has simulations: list its package in simulated, or the file if the others have none", file)
 			}
 		}
 	}
