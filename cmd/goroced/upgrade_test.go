@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -61,18 +60,13 @@ func awaitReleased(t *testing.T, pid int, socket *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	require.Until(t, fmt.Sprintf("process %d, which drains, closes %s", pid, name), func() bool {
 		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 		if err != nil || len(links) == 0 {
 			t.Fatalf("process %d has no descriptors (%v)", pid, err)
 		}
-		if !slices.ContainsFunc(links, func(link string) bool { to, _ := os.Readlink(link); return to == name }) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("process %d keeps %s, though it drains", pid, name)
-		}
-	}
+		return !slices.ContainsFunc(links, func(link string) bool { to, _ := os.Readlink(link); return to == name })
+	})
 }
 
 // held returns the descriptor of a listening socket, as a service manager has it.

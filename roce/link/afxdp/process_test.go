@@ -19,6 +19,7 @@ import (
 
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 const patience = time.Minute
@@ -26,19 +27,17 @@ const patience = time.Minute
 // gone waits until the kernel has freed a program, which is when no processor can be running it any more.
 func gone(t *testing.T, id ebpf.ProgramID) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	require.Until(t, fmt.Sprintf("program %d is gone", id), func() bool {
 		p, err := ebpf.NewProgramFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
-			return
+			return true
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = p.Close()
-		if time.Now().After(end) {
-			t.Fatalf("program %d is still there", id)
-		}
-	}
+		return false
+	})
 }
 
 // descriptors returns what the process has open, by number.
@@ -62,15 +61,9 @@ func descriptors(t *testing.T) map[string]string {
 // neighbours on a goroutine of its own, a moment after the link is closed.
 func noMore(t *testing.T, before map[string]string) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		now := descriptors(t)
-		if len(now) <= len(before) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d files are open, %d before: %v, %v before", len(now), len(before), now, before)
-		}
-	}
+	require.Until(t, fmt.Sprintf("at most %d files are open, as before: %v", len(before), before), func() bool {
+		return len(descriptors(t)) <= len(before)
+	})
 }
 
 // TestAlone: a link with the only AF_XDP sockets of a namespace waits longer for the kernel to release closed ones.

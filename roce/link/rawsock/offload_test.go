@@ -209,7 +209,7 @@ func TestFirstRun(t *testing.T) {
 		seal(&out[i], uint16(1000*i))
 	}
 	linktest.SendAll(t, a, out)
-	for end := time.Now().Add(5 * time.Second); a.Stats().TxRuns == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(require.Patience); a.Stats().TxRuns == 0 && time.Now().Before(end); {
 		_ = a.Wait(10*time.Millisecond, false) // woken by the neighbour table
 		if _, err := a.Recv(0, nil); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -182,7 +183,7 @@ func TestFirstFrames(t *testing.T) {
 	linktest.SendAll(t, a, out)
 	in := make([]link.Run, 32)
 	got := 0
-	for end := time.Now().Add(10 * time.Second); got < 208 && time.Now().Before(end); {
+	for end := time.Now().Add(require.Patience); got < 208 && time.Now().Before(end); {
 		_ = a.Wait(10*time.Millisecond, false) // woken by the neighbour table
 		if _, err := a.Recv(0, in); err != nil {
 			t.Fatal(err)
@@ -221,7 +222,7 @@ func TestOverflow(t *testing.T) {
 	}
 	in := make([]link.Run, 32)
 	var got, lost uint64
-	for end := time.Now().Add(10 * time.Second); got+lost != 400 && time.Now().Before(end); {
+	for end := time.Now().Add(require.Patience); got+lost != 400 && time.Now().Before(end); {
 		if _, err := b.Recv(0, in); err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestHeldFromAddressThatGoes(t *testing.T) {
 	}
 	na.Command(t, "ip", "neigh", "replace", "10.99.0.200", "lladdr", net.HardwareAddr(nb.MAC[:]).String(), "dev",
 		na.IfName)
-	for end := time.Now().Add(20 * time.Second); a.Stats().TxErrors+a.Stats().TxFrames == 0; {
+	for end := time.Now().Add(require.Patience); a.Stats().TxErrors+a.Stats().TxFrames == 0; {
 		_ = a.Wait(10*time.Millisecond, false)
 		if _, err := a.Recv(0, make([]link.Run, 1)); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 func openShards(t testing.TB, n int, addrs ...netip.Addr) []link.Link {
@@ -78,7 +79,7 @@ func steers(t *testing.T, from link.Link, to []link.Link, src, dst netip.Addr) {
 				t.Fatalf("sent %d, %v", n, err)
 			}
 			want := link.ShardOf(qpn, len(to))
-			for got, end := 0, time.Now().Add(20*time.Second); got < frames; {
+			for got, end := 0, time.Now().Add(require.Patience); got < frames; {
 				if err := to[want].Wait(100*time.Millisecond, false); err != nil {
 					t.Fatal(err)
 				}

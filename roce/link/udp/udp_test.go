@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/link/port"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 func open(t testing.TB, o udp.Options, addrs ...netip.Addr) link.Link {
@@ -208,7 +209,7 @@ func TestOverflow(t *testing.T) {
 	}
 	in := make([]link.Run, 32)
 	s := b.Stats()
-	for end := time.Now().Add(10 * time.Second); s.RxFrames+s.RxOverflow != uint64(next) && time.Now().Before(end); {
+	for end := time.Now().Add(require.Patience); s.RxFrames+s.RxOverflow != uint64(next) && time.Now().Before(end); {
 		n, err := b.Recv(0, in)
 		if err != nil {
 			t.Fatal(err)

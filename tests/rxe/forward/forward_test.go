@@ -74,18 +74,13 @@ func newCable(t *testing.T, c wrap.FaultConfig) *cable {
 // waitUp waits until a device is operational: until then it drops packets.
 func waitUp(t *testing.T, name string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	require.Until(t, name+" is operational", func() bool {
 		dev, err := netlink.LinkByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if dev.Attrs().OperState == netlink.OperUp {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s is still %v", name, dev.Attrs().OperState)
-		}
-	}
+		return dev.Attrs().OperState == netlink.OperUp
+	})
 }
 
 func (x *cable) station(name string) int {

@@ -1,11 +1,12 @@
 package lab
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestForward drops all RoCEv2 packets to a guest, and no other packets, and checks that the
@@ -32,16 +33,10 @@ func TestForward(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(toolTimeout); ; time.Sleep(time.Millisecond) {
+	require.Until(t, fmt.Sprintf("%d packets to the guest are dropped, and none from it", 2*sent), func() bool {
 		from, to := l.Forwarded()
-		if to.Dropped == 2*sent && from.Dropped == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("dropped %d packets to the guest, and %d from it; want %d and none", to.Dropped, from.Dropped,
-				2*sent)
-		}
-	}
+		return to.Dropped == 2*sent && from.Dropped == 0
+	})
 	for range 2 { // removing it twice makes no difference
 		if err := l.Forward(1, wrap.FaultConfig{}); err != nil {
 			t.Fatal(err)

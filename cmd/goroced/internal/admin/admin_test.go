@@ -25,6 +25,7 @@ import (
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -149,21 +150,11 @@ func (p *pair) send(t *testing.T) {
 	if _, err := p.from.PostSend([]ib.SendWR{p.wr}); err != nil {
 		t.Fatal(err)
 	}
-	var wc [1]ib.WC
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Microsecond) {
-		n, err := p.cq.Poll(wc[:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n == 0 {
-			continue
-		}
-		if err := wc[0].Err(); err != nil {
-			t.Fatal(err)
-		}
-		return
+	ctx, cancel := context.WithTimeout(t.Context(), require.Patience)
+	defer cancel()
+	if _, err := ib.WaitOne(ctx, p.cq); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("nothing was received")
 }
 
 // began is a writer that tells when the capture has begun.

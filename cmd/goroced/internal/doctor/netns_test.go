@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -140,16 +139,14 @@ func TestDuplicateOnTheWire(t *testing.T) {
 	a.Command(t, "sysctl", "-w", "net/ipv6/conf/"+a.IfName+"/accept_dad=1")
 	a.Command(t, "ip", "address", "add", b.Addr6.String()+"/64", "dev", a.IfName)
 	var f *Finding
-	for end := time.Now().Add(20 * time.Second); f == nil; {
+	require.Until(t, fmt.Sprintf("a finding that another host has %v", b.Addr6), func() bool {
 		found := examine(t, a.Do, Options{NetIf: a.IfName})
 		f = pick(found, "gids", Fail, fmt.Sprintf("another host has %v", b.Addr6))
-		if f == nil && time.Now().After(end) {
-			t.Fatalf("not found:\n%s", text(found))
-		}
 		if f == nil && pick(found, "gids", Warn, fmt.Sprintf("%v is tentative", b.Addr6)) == nil {
 			t.Fatalf("neither tentative nor failed:\n%s", text(found))
 		}
-	}
+		return f != nil
+	})
 	a.Command(t, "sh", "-c", f.Command)
 	wantOK(t, examine(t, a.Do, Options{NetIf: a.IfName}), "gids")
 }
