@@ -260,7 +260,7 @@ func TestWriteDeadline(t *testing.T) {
 	simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
 		p := newPair(t, on(n), Options{})
 		data := random(4, 400_000)
-		p.a.SetWriteDeadline(time.Now().Add(time.Duration(n.Seed()) * 20 * time.Microsecond))
+		p.a.SetWriteDeadline(time.Now().Add(time.Duration(n.Seed()%20) * 20 * time.Microsecond))
 		wrote, err := p.a.Write(data)
 		var timeout net.Error
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
