@@ -43,6 +43,7 @@ type tenantProcess struct {
 	device, doorbells *ring.Doorbells
 	qps               []*device.QP // by doorbell
 	looks             int          // how often the device has looked at the doorbells
+	asleep            bool         // the device has said so last
 }
 
 func (n *tenantProcess) Alloc(size int) ([]byte, error) {
@@ -56,12 +57,23 @@ func (n *tenantProcess) Faulted() bool       { return false }
 func (n *tenantProcess) Event(e ib.Event)    { n.events = append(n.events, e.Type) }
 
 func (n *tenantProcess) Take(_ ib.Instant, ring func(*engine.QP)) {
-	n.looks++
+	if n.looks++; n.asleep {
+		n.t.Error("a device that has not said that it is awake looks at the doorbells")
+	}
 	n.device.Take(func(i uint32) { ring(n.qps[i].Part()) })
 }
-func (n *tenantProcess) Sleep() bool      { return n.device.Sleep() }
-func (n *tenantProcess) GiveWay() bool    { return false }
-func (n *tenantProcess) Awake(ib.Instant) { n.device.Awake() }
+
+func (n *tenantProcess) Sleep() bool {
+	n.asleep = true
+	return n.device.Sleep()
+}
+
+func (n *tenantProcess) Awake(ib.Instant) {
+	n.asleep = false
+	n.device.Awake()
+}
+
+func (n *tenantProcess) GiveWay() bool { return false }
 
 // tenantQP is a tenant's QP, its rings, and the other objects that it needs.
 type tenantQP struct {
@@ -265,5 +277,32 @@ func TestTenantsOwnEnd(t *testing.T) {
 	defer dev.Close()
 	if err := dev.SetDoorbells(0, a, -1); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("SetDoorbells on a link in memory: got %v, want %v", err, errors.ErrUnsupported)
+	}
+}
+
+// TestStepSleeps: after a step that did nothing a doorbell that rings says that the device is to be woken, and the next
+// step takes it. After one that did something the device is stepped again, so it need not be woken.
+func TestStepSleeps(t *testing.T) {
+	a := newTenantQP(t, mem.NewNetwork(), gidA)
+	for a.dev.Step(0) {
+	}
+	for now := ib.Instant(1); now < 4; now++ {
+		if !a.doorbells.Ring(0) {
+			t.Fatal("a doorbell rings, and the device that sleeps is not to be woken")
+		}
+		if a.doorbells.Ring(0) {
+			t.Error("the device is to be woken twice")
+		}
+		if !a.dev.Step(now) {
+			t.Fatal("a doorbell has rung, and a step does nothing")
+		}
+		if a.doorbells.Ring(0) {
+			t.Error("a doorbell rings, and the device that goes on is to be woken")
+		}
+		for a.dev.Step(now) {
+		}
+	}
+	if a.dev.Step(4) {
+		t.Error("a step does something, and no doorbell has rung")
 	}
 }

@@ -34,7 +34,8 @@ type doorbells struct {
 	remote  Doorbells // nil for none; guarded by the shard's mu
 	ringing func(*QP) // Shard.ring
 
-	sleeping atomic.Bool // the loop sleeps: ring must wake the link
+	sleeping  atomic.Bool // the loop sleeps: ring must wake the link
+	announced bool        // remote knows that a shard without a loop sleeps; see step
 
 	mu    sync.Mutex
 	rung  []*QP

@@ -65,11 +65,22 @@ func (s *Shard) Number() int { return s.id }
 // Link returns the link that the shard runs on.
 func (s *Shard) Link() link.Link { return s.link }
 
-// step takes one turn at now.
-func (s *Shard) step(now ib.Instant) bool {
+// step takes one turn at now. After a turn that did nothing the shard sleeps until the next step, as the loop does
+// (sleep): applications in other processes then wake the link when they ring.
+func (s *Shard) step(now ib.Instant) (busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.turn(now)
+	remote := s.doorbells.remote
+	if s.doorbells.announced {
+		s.doorbells.announced = false
+		remote.Awake(now)
+	}
+	busy = s.turn(now)
+	if remote == nil || busy || s.closed {
+		return busy
+	}
+	s.doorbells.announced = true
+	return remote.Sleep()
 }
 
 // turn takes answers, receives, takes doorbells, runs timers and sends, each up to a bound; the next turn
