@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,7 @@ type Conn struct {
 	in   []byte
 	oob  []byte
 	from []byte // room for the sender of a message; nil unless the kernel tells
+	bell *bell  // of a connection within this process; nil for others
 }
 
 // maxRights is how many descriptors the kernel allows in a message (SCM_MAX_FD). Conn has room
@@ -42,9 +44,6 @@ func (c *Conn) TellSenders() error {
 	return nil
 }
 
-// TellSendersOn is TellSenders for the connections to a listener that are made from now on.
-func TellSendersOn(l *net.UnixListener) error { return tellSenders(l) }
-
 func tellSenders(s syscall.Conn) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -63,10 +62,33 @@ func (c *Conn) Send(h Header, body []byte, fds ...int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if _, _, err := c.WriteMsgUnix(message, rights, nil); err != nil {
+	if err := c.send(message, rights); err != nil {
 		return fmt.Errorf("%v: %w", h.Op, err)
 	}
 	return nil
+}
+
+func (c *Conn) send(message, oob []byte) (err error) {
+	if c.bell != nil {
+		return c.bell.send(c, message, oob)
+	}
+	_, _, err = c.WriteMsgUnix(message, oob, nil)
+	return err
+}
+
+// SetDeadline sets the time at which calls that wait return an error that matches os.ErrDeadlineExceeded. For a
+// connection within this process a time that is past does, others are not supported.
+func (c *Conn) SetDeadline(t time.Time) error {
+	err := c.UnixConn.SetDeadline(t)
+	c.bell.ring()
+	return err
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	err := c.UnixConn.Close()
+	c.bell.ring()
+	return err
 }
 
 // Await waits for the next message, without receiving it, or for the end of the connection. sender is the process that
@@ -79,9 +101,9 @@ func (c *Conn) Await() (sender *unix.Ucred, rights bool, err error) {
 	}
 	var first [1]byte
 	var n, flags int
-	waitErr := raw.Read(func(fd uintptr) bool {
+	waitErr := c.bell.read(raw, func(fd uintptr) bool {
 		for err = unix.EINTR; err == unix.EINTR; {
-			_, n, flags, _, err = unix.Recvmsg(int(fd), first[:], c.from, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			n, flags, err = c.peek(fd, first[:])
 		}
 		return err != unix.EAGAIN
 	})
@@ -92,6 +114,17 @@ func (c *Conn) Await() (sender *unix.Ucred, rights bool, err error) {
 		return nil, false, err
 	}
 	return senderOf(c.from[:n]), flags&unix.MSG_CTRUNC != 0, nil // descriptors are cut off: there is no room for them
+}
+
+// peek looks at the next message, of which it returns the length of the control data, and the flags.
+func (c *Conn) peek(fd uintptr, first []byte) (oobn, flags int, err error) {
+	const peek = unix.MSG_PEEK | unix.MSG_DONTWAIT
+	if c.bell != nil {
+		_, oobn, flags, err = rawMessage(unix.SYS_RECVMSG, fd, first, c.from, peek)
+	} else {
+		_, oobn, flags, _, err = unix.Recvmsg(int(fd), first, c.from, peek)
+	}
+	return oobn, flags, err
 }
 
 // senderOf returns the sender that control data names.
@@ -116,9 +149,9 @@ var ErrDescriptors = fmt.Errorf("the process has no descriptors left for those o
 // connection can be used further. A malformed message gives another error, after which the
 // connection is unusable.
 func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
-	n, oobn, flags, _, err := c.ReadMsgUnix(c.in, c.oob)
+	n, oobn, flags, err := c.receive()
 	if errors.Is(err, unix.ECONNRESET) { // the peer closed with our data unread; its last message can still be read
-		n, oobn, flags, _, err = c.ReadMsgUnix(c.in, c.oob)
+		n, oobn, flags, err = c.receive()
 	}
 	fds, rights := receivedFDs(c.oob[:oobn])
 	switch {
@@ -139,6 +172,14 @@ func (c *Conn) Receive() (h Header, body []byte, fds []int, err error) {
 		return h, c.in[HeaderLen:n], fds, err
 	}
 	return Header{}, nil, fds, err
+}
+
+func (c *Conn) receive() (n, oobn, flags int, err error) {
+	if c.bell != nil {
+		return c.bell.receive(c, c.in, c.oob)
+	}
+	n, oobn, flags, _, err = c.ReadMsgUnix(c.in, c.oob)
+	return n, oobn, flags, err
 }
 
 // receivedFDs extracts the descriptors from control messages.

@@ -32,4 +32,11 @@
 // appear in rings. The event of an armed CQ is a [Completion] on the socket of its channel; an
 // asynchronous event is an [Event] on another socket. When a connection ends, the daemon closes
 // all of its objects. docs/abi.md describes the protocol for clients in other languages.
+//
+// In a simulation (testing/synctest) client and server are in one process, and a [Local] connects them. Everything
+// above stays as it is, and so do the calls to the kernel, none of which blocks. What differs is who waits: a
+// goroutine that waits in the poller of Go's runtime keeps virtual time from passing. So both ends wait for a
+// descriptor in one way only: for a [Conn] by its methods, for what a message has carried by the [File] that they make
+// of it. On a Local these wait for a channel, and each of them that changes something rings the bell of the connection
+// (bell.go): all who wait look again. The bell also wakes the server's devices, which watch the clients' eventfds.
 package abi

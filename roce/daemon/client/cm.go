@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ var _ ib.CMDevice = (*Device)(nil)
 // cmChannel is an event channel of the connection manager of the daemon's device.
 type cmChannel struct {
 	object
-	socket  *os.File
+	socket  *abi.File
 	signals chan struct{} // has an item if there is, or was, an event
 	shut    chan struct{}
 	once    sync.Once
@@ -39,7 +38,7 @@ func (d *Device) OpenCM() (ib.CM, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cmChannel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "events"),
+	c := &cmChannel{object: object{dev: d, handle: r.Handle}, socket: d.link.conn.NewFile(fds[0], "events"),
 		signals: make(chan struct{}, 1), shut: make(chan struct{}), ids: map[*cmID]struct{}{}}
 	d.keep(r.Handle, c)
 	go c.listen()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -37,8 +36,8 @@ type answer struct {
 	fds    []int
 }
 
-func newControl(c *net.UnixConn) *control {
-	l := &control{conn: abi.NewConn(c), gone: make(chan struct{}), answers: make(chan answer, 1)}
+func newControl(c *abi.Conn) *control {
+	l := &control{conn: c, gone: make(chan struct{}), answers: make(chan answer, 1)}
 	go l.listen()
 	return l
 }

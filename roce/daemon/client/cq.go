@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 
@@ -171,7 +170,7 @@ func clamp(n int) uint32 {
 // channel delivers the events of armed CQs.
 type channel struct {
 	object
-	socket *os.File
+	socket *abi.File
 
 	mu     sync.Mutex
 	queue  []*cq // CQs with an event that Wait has not returned; each at most once
@@ -212,7 +211,7 @@ func (d *Device) newChannel() (*channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &channel{object: object{dev: d, handle: r.Handle}, socket: os.NewFile(uintptr(fds[0]), "channel"),
+	h := &channel{object: object{dev: d, handle: r.Handle}, socket: d.link.conn.NewFile(fds[0], "channel"),
 		signal: make(chan struct{}, 1), shut: make(chan struct{})}
 	d.keep(r.Handle, h)
 	go h.take()

@@ -33,9 +33,9 @@ type Device struct {
 	attr      ib.DeviceAttr
 	doorbells []*ring.Doorbells // by shard, in pages
 	pages     *mapped
-	wakes     []*os.File // eventfds, by shard
+	wakes     []*abi.File // eventfds, by shard
 	events    chan ib.Event
-	socket    *os.File // of events
+	socket    *abi.File // of events
 	closed    atomic.Bool
 	naps      yield.Naps
 
@@ -62,6 +62,11 @@ func Dial(ctx context.Context, o Options) (*Device, error) {
 // refuses all others. It takes ownership of the connection, also if it fails. A name of "" means
 // the daemon's first device.
 func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
+	return Open(ctx, abi.NewConn(c), name)
+}
+
+// Open is New on any connection.
+func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
 	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
@@ -116,7 +121,7 @@ func (d *Device) open(name string) error {
 		return err
 	}
 	d.attr = r.Attr()
-	d.socket = os.NewFile(uintptr(fds[0]), "events")
+	d.socket = d.link.conn.NewFile(fds[0], "events")
 	go d.takeEvents()
 	return nil
 }
@@ -149,7 +154,7 @@ func (d *Device) shareDoorbells(r *abi.OpenReply) error {
 	}
 	d.pages = pages
 	for _, fd := range wakes {
-		d.wakes = append(d.wakes, os.NewFile(uintptr(fd), "doorbell"))
+		d.wakes = append(d.wakes, d.link.conn.NewFile(fd, "doorbell"))
 	}
 	return nil
 }

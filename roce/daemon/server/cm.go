@@ -88,7 +88,7 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 	if err := cmp.Or(c.take(abi.OpOpenCM, channels, 1), c.take(abi.OpOpenCM, descriptors, 1)); err != nil {
 		return noBody(err)
 	}
-	box, theirs, err := newOutbox()
+	box, theirs, err := newOutbox(c.conn)
 	if err != nil {
 		return noBody(err)
 	}

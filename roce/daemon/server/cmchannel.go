@@ -172,11 +172,7 @@ func (o *object) handleOr0() abi.Handle {
 // watchChannel ends a channel when the client has closed its last descriptor of the channel's socket: peers hear of the
 // end of its IDs at once. The session forgets the handles before its next request.
 func (c *session) watchChannel(h *cmChannel) {
-	raw, err := h.box.file.SyscallConn()
-	if err != nil {
-		return
-	}
-	if raw.Read(func(fd uintptr) bool { return hungUp(int(fd)) }) != nil {
+	if h.box.file.AwaitRead(func(fd uintptr) bool { return hungUp(int(fd)) }) != nil {
 		return // the channel was closed
 	}
 	if err := h.Close(); err != nil {
@@ -189,11 +185,7 @@ func (c *session) watchChannel(h *cmChannel) {
 }
 
 // hungUp reports whether nobody has the other end of a socket any more.
-func hungUp(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n == 1 && poll[0].Revents&unix.POLLHUP != 0
-}
+func hungUp(fd int) bool { return abi.Poll(fd, 0)&unix.POLLHUP != 0 }
 
 // buryChannels removes the channels that watchChannel has ended, and their IDs.
 func (c *session) buryChannels() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // All clients share the daemon's descriptors, which are limited. An eighth is reserved for those
@@ -34,7 +34,7 @@ func spare(fd int) error {
 }
 
 // spareConn is spare for the descriptor of a connection.
-func spareConn(c *net.UnixConn) error {
+func spareConn(c *abi.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

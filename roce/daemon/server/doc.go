@@ -34,6 +34,25 @@
 //     the stack; the daemon goes on. In tests and with the
 //     build tag guardmaps the process ends instead, to show the bug.
 //
+// # Who waits for whom
+//
+// No goroutine waits for a client without an end: each of these waits ends with the session (session.ending, the
+// deadline that hangUp sets, the close of the descriptor) or has a limit of time.
+//
+//	session.serve       the next request               the socket (abi.Conn)
+//	session.read        that replies are read          the clock: it looks at the socket again and again
+//	session.receive     earlier descriptors are closed the user's closer, takeLimit
+//	session.retire      the worker's turn              a channel; a turn longer than a second ends the session
+//	watchProcess        the end of the process         its pidfd (abi.File)
+//	watchChannel        the close of a CM channel      the socket of its events (abi.File)
+//	awaitRelease        the end of a hold              its pipe (abi.File)
+//	outbox.settle       that the client reads          the socket of its events (abi.File)
+//	a shard             frames, doorbells              its link, which watches the clients' eventfds by one epoll
+//	AwaitIdle, Drain    that clients leave             the clock; a channel
+//
+// A server whose clients are connected by an abi.Local, and whose devices are driven by Step (Options.Manual), waits
+// for channels and the clock only. Package daemontest runs it in virtual time.
+//
 // # Lifetimes
 //
 // The daemon maps memory that a client shares: the rings of its objects, its doorbells (shared.go), and

@@ -145,7 +145,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err := c.watchProcess(); err != nil {
 		return noBody(err)
 	}
-	events, theirs, err := newOutbox()
+	events, theirs, err := newOutbox(c.conn)
 	if err != nil {
 		c.unwatchProcess()
 		return noBody(err)
@@ -251,7 +251,7 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		c.take(abi.OpCreateChannel, descriptors, 1)); err != nil {
 		return noBody(err)
 	}
-	box, theirs, err := newOutbox()
+	box, theirs, err := newOutbox(c.conn)
 	if err != nil {
 		return noBody(err)
 	}

@@ -39,7 +39,7 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 	who := &unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid())}
 	user, _, err := s.accounts.enter(who.Uid)
 	must(t, err)
-	c := &bareSession{t: t, session: newSession(s, conn.(*net.UnixConn), who, user)}
+	c := &bareSession{t: t, session: newSession(s, abi.NewConn(conn.(*net.UnixConn)), who, user)}
 	c.greeted = true
 	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
 	c.ask(abi.OpShareDoorbells, nil)
@@ -137,11 +137,15 @@ func (c *bareSession) socketMemory() (bytes int64) {
 	for _, o := range c.unread {
 		var info [9]uint32 // linux/sock_diag.h; the third is SK_MEMINFO_WMEM_ALLOC
 		size := uint32(unsafe.Sizeof(info))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(o.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
-			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-		if errno != 0 {
-			c.t.Fatalf("getsockopt SO_MEMINFO: %v", errno)
-		}
+		raw, err := o.file.SyscallConn()
+		must(c.t, err)
+		must(c.t, raw.Control(func(fd uintptr) {
+			_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+				uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+			if errno != 0 {
+				c.t.Fatalf("getsockopt SO_MEMINFO: %v", errno)
+			}
+		}))
 		bytes += int64(info[2])
 	}
 	return bytes

@@ -34,19 +34,15 @@ func hold(c *session, _ []byte, _ []int) (reply, error) {
 		return noBody(err)
 	}
 	c.keepBooked(descriptors)
-	c.hold = os.NewFile(uintptr(ours), "hold")
+	c.hold = c.conn.NewFile(ours, "hold")
 	return reply{fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) }}, nil
 }
 
 // awaitRelease waits until nobody has the hold any more, or hangUp.
 func (c *session) awaitRelease() {
-	raw, err := c.hold.SyscallConn()
-	if err != nil {
-		return
-	}
 	released := make(chan struct{})
 	go func() { // until session.end at the latest
-		_ = raw.Write(func(fd uintptr) bool { return unread(int(fd)) })
+		_ = c.hold.AwaitWrite(func(fd uintptr) bool { return unread(int(fd)) })
 		close(released)
 	}()
 	select {
@@ -56,8 +52,4 @@ func (c *session) awaitRelease() {
 }
 
 // unread reports whether nobody has the reading end of a pipe any more.
-func unread(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n == 1 && poll[0].Revents&unix.POLLERR != 0
-}
+func unread(fd int) bool { return abi.Poll(fd, 0)&unix.POLLERR != 0 }

@@ -6,13 +6,14 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // outbox sends short messages to a client and never blocks, as the shards use it. Messages that
 // the socket does not accept at once are queued, and sent when it does.
 type outbox struct {
-	fd   int // of file, which stays non-blocking
-	file *os.File
+	file *abi.File
 
 	mu      sync.Mutex
 	owed    []string
@@ -33,8 +34,9 @@ const (
 	outboxHeap   = 2*outboxBuffer + 8<<10
 )
 
-// newOutbox returns an outbox, and the client's end of its socket, which the caller closes.
-func newOutbox() (o *outbox, theirs int, err error) {
+// newOutbox returns an outbox for the client at the other end of c, and the client's end of its socket, which the
+// caller closes.
+func newOutbox(c *abi.Conn) (o *outbox, theirs int, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
@@ -44,7 +46,7 @@ func newOutbox() (o *outbox, theirs int, err error) {
 		_ = unix.Close(ends[1])
 		return nil, -1, err
 	}
-	return &outbox{fd: ends[0], file: os.NewFile(uintptr(ends[0]), "events")}, ends[1], nil
+	return &outbox{file: c.NewFile(ends[0], "events")}, ends[1], nil
 }
 
 // prepareOutbox limits the buffer of a socket, and does not let the client write: descriptors queued in the socket
@@ -66,7 +68,7 @@ func (o *outbox) put(message []byte) bool {
 	switch {
 	case o.closed:
 		return false
-	case len(o.owed) == 0 && o.send(message) == nil:
+	case len(o.owed) == 0 && o.file.TrySend(message) == nil:
 		return true
 	case len(o.owed) == owedMost:
 		return false
@@ -86,28 +88,21 @@ func (o *outbox) put(message []byte) bool {
 	return true
 }
 
-func (o *outbox) send(message []byte) error {
-	return unix.Sendto(o.fd, message, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
-}
-
 // settle sends the queued messages as the client reads.
 func (o *outbox) settle() {
-	raw, err := o.file.SyscallConn()
-	if err == nil {
-		err = raw.Write(func(uintptr) bool {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			for len(o.owed) > 0 {
-				if err := o.send([]byte(o.owed[0])); errors.Is(err, unix.EAGAIN) {
-					return false
-				}
-				delete(o.queued, o.owed[0])
-				o.owed = o.owed[1:] // after any other error the client has disconnected
+	err := o.file.AwaitWrite(func(uintptr) bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for len(o.owed) > 0 {
+			if err := o.file.TrySend([]byte(o.owed[0])); errors.Is(err, unix.EAGAIN) {
+				return false
 			}
-			o.owed, o.queued, o.sending = nil, nil, false
-			return true
-		})
-	}
+			delete(o.queued, o.owed[0])
+			o.owed = o.owed[1:] // after any other error the client has disconnected
+		}
+		o.owed, o.queued, o.sending = nil, nil, false
+		return true
+	})
 	if err != nil { // the socket was closed
 		o.mu.Lock()
 		defer o.mu.Unlock()

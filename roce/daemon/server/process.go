@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -14,8 +13,8 @@ import (
 
 // pidfd refers to a client's process.
 type pidfd struct {
-	fd   int      // of file
-	file *os.File // nil if the kernel does not show the process
+	fd   int       // of file
+	file *abi.File // nil if the kernel does not show the process
 }
 
 // watchProcess makes the session end with the client's process. The end of its connection does not
@@ -36,14 +35,10 @@ func (c *session) watchProcess() error {
 		_ = unix.Close(fd)
 		return err
 	}
-	c.pidfd = pidfd{fd, os.NewFile(uintptr(fd), "process")}
-	raw, err := c.pidfd.file.SyscallConn()
-	if err != nil {
-		c.pidfd.close()
-		return err
-	}
+	process := c.conn.NewFile(fd, "process")
+	c.pidfd = pidfd{fd, process}
 	go func() {
-		ended := raw.Read(func(fd uintptr) bool { return exited(int(fd)) })
+		ended := process.AwaitRead(func(fd uintptr) bool { return exited(int(fd)) })
 		if ended == nil { // else the pidfd was closed
 			c.srv.log.Debug("the process of a client has ended", "pid", c.who.Pid)
 			c.hangUp()
@@ -53,11 +48,7 @@ func (c *session) watchProcess() error {
 }
 
 // exited reports whether the process of a pidfd has ended: the pidfd is readable then.
-func exited(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n == 1
-}
+func exited(fd int) bool { return abi.Poll(fd, unix.POLLIN) != 0 }
 
 // ended reports whether the process has ended. Until then no other process has its number.
 func (p *pidfd) ended() bool { return p.file != nil && exited(p.fd) }

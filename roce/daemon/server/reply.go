@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,13 +103,13 @@ const closeLimit = time.Second
 // refuse sends a new connection the reason for its refusal, and closes it. It does not wait for
 // the client: the buffer of a new socket has room for the message. A refused connection keeps no
 // descriptor.
-func (s *Server) refuse(conn *net.UnixConn, uid uint32, user *account, crowd bool, why error) {
+func (s *Server) refuse(conn *abi.Conn, uid uint32, user *account, crowd bool, why error) {
 	s.totals.clients.Add(1)
 	s.totals.note(why)
 	s.log.Debug("a connection too many is closed", "uid", uid, "err", why)
 	body, status := abi.PutError(nil, why)
 	_ = conn.SetWriteDeadline(time.Now().Add(closeLimit))
-	_ = s.send(abi.NewConn(conn), abi.Header{Op: abi.OpHello, Status: status}, body) // the client may be gone
+	_ = s.send(conn, abi.Header{Op: abi.OpHello, Status: status}, body) // the client may be gone
 	closed := make(chan struct{})
 	user.closer.closeConn(func() {
 		_ = conn.Close()

@@ -232,7 +232,7 @@ func FuzzRequests(f *testing.F) {
 		theirs, ours := victim.connect(t) // may start a process
 		_ = unix.Dup3(victim.mem, files[fileMemory], unix.O_CLOEXEC)
 		held, descriptors, goroutines := *s.strain(), linktest.OpenDescriptors(t)-2, runtime.NumGoroutine()
-		session := s.admit(ours)
+		session := s.admit(abi.NewConn(ours))
 		if session == nil {
 			t.Fatal("the connection is refused")
 		}
@@ -272,7 +272,7 @@ func connect(t testing.TB, s *Server) (*net.UnixConn, *session) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
-	session := s.admit(connOf(t, ends[0]))
+	session := s.admit(abi.NewConn(connOf(t, ends[0])))
 	if session == nil {
 		t.Fatal("the connection is refused")
 	}

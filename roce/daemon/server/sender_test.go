@@ -106,7 +106,7 @@ func TestSender(t *testing.T) {
 	fd, err := unix.PidfdOpen(past.Process.Pid, 0)
 	must(t, err)
 	must(t, past.Wait())
-	ended := pidfd{fd, os.NewFile(uintptr(fd), "process")}
+	ended := pidfd{fd, new(abi.Conn).NewFile(fd, "process")}
 	defer ended.close()
 	s, _ := newServer(t)
 	for _, c := range []struct {

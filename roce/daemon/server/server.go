@@ -61,7 +61,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	listener *net.UnixListener
+	listener abi.Listener
 	closed   bool
 	empty    chan struct{} // made by Drain; closed when the last client leaves
 	lastLeft time.Time     // when the last client left, or the server was made
@@ -216,9 +216,15 @@ func (s *Server) Clients() int {
 // end within endLimit. Then Serve returns an error, and the session's objects stay until the
 // process ends. Serve is called once.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
-	if err := abi.TellSendersOn(l); err != nil {
+	listener, err := abi.Listen(l)
+	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	return s.ServeListener(ctx, listener)
+}
+
+// ServeListener is Serve for any Listener.
+func (s *Server) ServeListener(ctx context.Context, l abi.Listener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
@@ -232,7 +238,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) (err error) {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	for {
-		conn, err := l.AcceptUnix()
+		conn, err := l.Accept()
 		switch {
 		case err == nil:
 			if c := s.admit(conn); c != nil {
@@ -291,7 +297,7 @@ func (s *Server) awaitSessions() error {
 var errStuck = errors.New("sessions of clients hang")
 
 // admit returns the session of a new connection; nil if it is refused.
-func (s *Server) admit(conn *net.UnixConn) *session {
+func (s *Server) admit(conn *abi.Conn) *session {
 	who, err := peerOf(conn)
 	if err != nil {
 		s.strangers.closeConn(func() { _ = conn.Close() })

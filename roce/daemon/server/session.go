@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -32,9 +31,9 @@ type session struct {
 	who  *unix.Ucred
 
 	greeted   bool
-	told      bool     // that another process sends requests
-	hold      *os.File // the daemon's end of a hold; nil if the session is none
-	unit      *unit    // the device; nil before OpOpen
+	told      bool      // that another process sends requests
+	hold      *abi.File // the daemon's end of a hold; nil if the session is none
+	unit      *unit     // the device; nil before OpOpen
 	worker    *device.Worker
 	process   *procmem.Process // nil until memory of the client's process is registered
 	pidfd     pidfd
@@ -117,7 +116,7 @@ const (
 	kindPD
 )
 
-func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
+func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -129,8 +128,8 @@ func peerOf(c *net.UnixConn) (who *unix.Ucred, err error) {
 	return who, errors.Join(controlErr, err)
 }
 
-func newSession(s *Server, conn *net.UnixConn, who *unix.Ucred, user *account) *session {
-	c := &session{srv: s, conn: abi.NewConn(conn), who: who, user: user, objects: map[abi.Handle]*object{},
+func newSession(s *Server, conn *abi.Conn, who *unix.Ucred, user *account) *session {
+	c := &session{srv: s, conn: conn, who: who, user: user, objects: map[abi.Handle]*object{},
 		handles: map[any]*object{}, ending: make(chan struct{})}
 	c.ties.Store(1) // the connection
 	if err := c.conn.TellSenders(); err != nil {
