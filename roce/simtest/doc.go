@@ -38,4 +38,8 @@
 // Config.Inbound that of what arrives at each host; with a Rate the latter is a bottleneck that its senders share.
 // Host.SetFault and Host.SetInbound change them. A host can be cut off (Unplug), stand still (Stop), and lose its
 // memory (Reboot).
+//
+// # Daemons
+//
+// Package daemontest puts a daemon on a host, whose clients are devices for the same tests.
 package simtest

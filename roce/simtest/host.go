@@ -3,6 +3,7 @@ package simtest
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
@@ -21,6 +22,7 @@ type Host struct {
 	cm      *rdmacm.CM // nil until it is needed
 	port    *port
 	stopped bool
+	stops   []func() (closed func()) // of OnClose
 }
 
 func newHost(n *Net, index int) *Host {
@@ -140,12 +142,34 @@ func (h *Host) Reboot() {
 	h.port.setUnplugged(before)
 }
 
+// Tell calls wake, which wakes goroutines that wait for what a program on the host has done, and makes the simulation
+// look at the device, to which the program may have given work by other ways than its methods: by a doorbell in shared
+// memory. Within a turn of the device it calls wake after the turn: no goroutine runs meanwhile.
+func (h *Host) Tell(wake func()) {
+	if l := &h.net.loop; !l.tells(wake) {
+		wake()
+		l.ring()
+	}
+}
+
+// OnClose has stop called before the device is closed, at the end of the simulation or by Reboot, and the function
+// that it returns afterwards: for a program on the host that has the device to itself, like a daemon. What was passed
+// last is called first.
+func (h *Host) OnClose(stop func() (closed func())) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.stops = append(h.stops, stop)
+}
+
 // close closes what the host has opened.
 func (h *Host) close() {
 	h.net.mu.Lock()
-	cm, dev := h.cm, h.dev
-	h.stopped = false
+	cm, dev, stops := h.cm, h.dev, h.stops
+	h.stopped, h.stops = false, nil
 	h.net.mu.Unlock()
+	for _, stop := range slices.Backward(stops) {
+		defer stop()()
+	}
 	if cm != nil {
 		if err := cm.Close(); err != nil {
 			h.net.t.Errorf("close the connection manager of host %d: %v", h.index, err)

@@ -3,6 +3,7 @@ package simtest
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -19,6 +20,10 @@ type loop struct {
 	rung  chan struct{} // has a token when a device has been given work
 	stop  chan struct{}
 	ended chan struct{}
+
+	mu      sync.Mutex
+	turning bool     // a device takes a turn
+	told    []func() // to call after it
 }
 
 func (l *loop) init() {
@@ -31,6 +36,34 @@ func (l *loop) ring() {
 	select {
 	case l.rung <- struct{}{}:
 	default:
+	}
+}
+
+// tells keeps a function until the device that takes a turn has taken it. It reports whether there is one.
+func (l *loop) tells(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turning {
+		l.told = append(l.told, f)
+	}
+	return l.turning
+}
+
+// begin begins a turn of a device.
+func (l *loop) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turning = true
+}
+
+// over ends it, and calls what was kept.
+func (l *loop) over() {
+	l.mu.Lock()
+	told := l.told
+	l.turning, l.told = false, nil
+	l.mu.Unlock()
+	for _, f := range told {
+		f()
 	}
 }
 
@@ -81,7 +114,10 @@ func (n *Net) run() {
 // turn lets each host take a turn. It reports whether one of them did something.
 func (n *Net) turn() (busy bool) {
 	for _, h := range n.Hosts {
-		if h.step() {
+		n.loop.begin()
+		some := h.step()
+		n.loop.over()
+		if some {
 			busy = true
 			synctest.Wait()
 		}

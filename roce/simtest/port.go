@@ -182,4 +182,7 @@ func (p *port) Close() error { return nil }
 
 func (p *port) Wait(time.Duration, bool) error { return nil } // only devices with goroutines of their own wait
 
+// Watch leaves it to those who write the descriptor to call Host.Tell: the loop waits for no descriptor.
+func (p *port) Watch(int) error { return nil }
+
 func (p *port) Wake() { p.host.net.loop.ring() }

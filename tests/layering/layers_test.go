@@ -94,6 +94,8 @@ var layers = []struct {
 		{"roce/simtest", []string{"ib", "ib/driver", "wire", "roce/trace", "roce/link", "roce/link/mem",
 			"roce/link/wrap",
 			"roce", "roce/rdmacm"}},
+		{"roce/simtest/daemontest", []string{"roce", "roce/daemon/abi", "roce/daemon/client", "roce/daemon/server",
+			"roce/rdmacm", "roce/simtest"}},
 	}},
 	{"the command", []row{
 		{tool + "similar", nil},
