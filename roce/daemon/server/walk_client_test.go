@@ -3,17 +3,18 @@ package server
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
+	"testing/synctest"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 )
 
 // walkClient is a client and the objects that it has created.
 type walkClient struct {
 	*walkWorld
-	conn    *net.UnixConn
+	conn    *abi.Conn
 	dev     *client.Device
 	side    int // its device
 	gone    bool
@@ -31,7 +32,8 @@ type thing struct {
 	value interface{ Close() error }
 	uses  []*thing // objects that cannot be closed before it
 	users int
-	maybe int    // possible users: it is not known whether they exist
+	maybe int // possible users: it is not known whether they exist
+	event eventState
 	after func() // called when it is closed
 }
 
@@ -42,10 +44,10 @@ func (w *walkWorld) join() {
 	if len(w.clients) == mostClients {
 		return
 	}
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: w.path})
+	conn, err := w.dial()
 	must(w.t, err)
 	c := &walkClient{walkWorld: w, conn: conn, side: w.n(2)}
-	c.dev, err = client.New(w.t.Context(), conn, w.devs[c.side].Attr().Name)
+	c.dev, err = client.Open(w.t.Context(), conn, w.devs[c.side].Attr().Name)
 	must(w.t, err)
 	c.newArenas()
 	w.clients = append(w.clients, c)
@@ -175,8 +177,9 @@ func (c *walkClient) makeCQ() *thing {
 	if !c.granted("create CQ", err) {
 		return nil
 	}
-	must(c.t, cq.Arm(c.one(2)))
-	return c.add(kindCQ, cq, uses...)
+	th := c.add(kindCQ, cq, uses...)
+	c.arm(th)
+	return th
 }
 
 // walkSRQ is an SRQ and its receives.
@@ -387,7 +390,26 @@ var isOver, endIsOver = context.WithCancel(context.Background())
 
 func init() { endIsOver() }
 
-// wait takes an event of a channel, or an asynchronous one, if there is one.
+// eventState says what is known of the next event of a CQ: nothing, that a completion raises it, or that one has.
+type eventState uint8
+
+const (
+	eventUnknown eventState = iota
+	eventArmed
+	eventRaised
+)
+
+// arm arms a CQ, which has no completion.
+func (c *walkClient) arm(cq *thing) {
+	solicited := c.one(2)
+	must(c.t, cq.value.(ib.CQ).Arm(solicited))
+	if !solicited && len(cq.uses) > 0 {
+		cq.event = eventArmed
+	}
+}
+
+// wait takes an event of a channel, or an asynchronous one, if there is one. In virtual time the event of a completion
+// has come when the completion has.
 func (c *walkClient) wait() {
 	if _, err := c.dev.NextEvent(isOver); err != nil && !errors.Is(err, context.Canceled) {
 		c.t.Errorf("wait for an event: %v", err)
@@ -396,11 +418,22 @@ func (c *walkClient) wait() {
 	if len(list) == 0 {
 		return
 	}
-	h, solicited := list[c.n(len(list))].value.(ib.Channel), c.one(2)
-	cq, err := h.Wait(isOver)
-	if err == nil {
-		must(c.t, cq.Arm(solicited))
-	} else if !errors.Is(err, context.Canceled) {
+	h := list[c.n(len(list))]
+	if !c.live {
+		synctest.Wait()
+	}
+	cq, err := h.value.(ib.Channel).Wait(isOver)
+	if err != nil && !errors.Is(err, context.Canceled) {
 		c.t.Errorf("wait on a channel: %v", err)
+	}
+	for _, th := range c.all(kindCQ) {
+		switch {
+		case err == nil && th.value == cq:
+			th.event = eventUnknown
+			c.poll()
+			c.arm(th)
+		case err != nil && len(th.uses) > 0 && th.uses[0] == h && th.event == eventRaised && !c.live:
+			c.t.Error("a CQ that was armed has got a completion, and its channel no event")
+		}
 	}
 }

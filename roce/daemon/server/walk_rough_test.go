@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +14,8 @@ import (
 // dies.
 func (w *walkWorld) rough() {
 	d := w.fork() // the server may drop the client sooner or later
-	u, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: w.path})
+	conn, err := w.dial()
 	must(w.t, err)
-	conn := abi.NewConn(u)
 	for i := range 2 + d.n(10) {
 		var fds []int
 		h := abi.Header{Op: abi.OpHello, Seq: uint32(i)}
@@ -45,7 +43,7 @@ func (w *walkWorld) rough() {
 			}
 		}
 	}
-	must(w.t, u.Close())
+	must(w.t, conn.Close())
 	w.sessions()
 }
 

@@ -16,14 +16,14 @@ import (
 
 // stall is a page of a client's process whose first access waits. So something happens in the
 // middle of the worker's turn that sends from it: a region with more data of the same request is
-// deregistered, or the client dies.
+// deregistered, or the client dies. The kernel makes the turn wait, and virtual time stands still.
 type stall struct {
 	c     *walkClient
 	fault uffd.Fault
 	page  []byte
 	arena *arena // to deregister; nil if the client shall die
 	fired atomic.Bool
-	stop  chan struct{}
+	stop  atomic.Bool
 	ended chan error
 }
 
@@ -38,7 +38,7 @@ func (c *walkClient) stall() {
 	if q == nil {
 		return
 	}
-	s := &stall{c: c, stop: make(chan struct{}), ended: make(chan error, 1)}
+	s := &stall{c: c, ended: make(chan error, 1)}
 	if !s.hang() {
 		return
 	}
@@ -61,7 +61,16 @@ func (c *walkClient) stall() {
 		q.sends = append(q.sends, p)
 	}
 	c.walkWorld.stalled = s
+}
+
+// watch lets a device take a turn. If that accesses the page, something happens, and then it goes on.
+func (s *stall) watch(turn func() bool) bool {
+	s.stop.Store(false)
 	go func() { s.ended <- s.run() }()
+	more := turn()
+	s.stop.Store(true)
+	must(s.c.t, <-s.ended)
+	return more
 }
 
 // arenaOf returns the arena that is registered with a key.
@@ -86,7 +95,7 @@ func (s *stall) hang() bool {
 // run waits for the access, and lets it go on when something has happened.
 func (s *stall) run() error {
 	if !s.until(func() bool { return s.fault.Wait() == nil }) {
-		return s.fault.Resolve(s.page)
+		return nil
 	}
 	s.fired.Store(true)
 	closed, act := make(chan error, 1), s.die
@@ -159,18 +168,18 @@ func (s *stall) deregister(closed chan<- error) error {
 // until waits until a condition holds. It returns false if the stall shall end first, or it takes
 // too long.
 func (s *stall) until(holds func() bool) bool {
-	look, patience := time.NewTicker(100*time.Microsecond), time.After(20*time.Second)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-s.stop:
-			return false
-		case <-patience:
+	const pause, patience = 20 * time.Microsecond, 20 * time.Second
+	for range patience / pause {
+		if holds() {
+			return true
+		}
+		if s.stop.Load() {
 			return false
 		}
+		t := unix.NsecToTimespec(int64(pause))
+		_ = unix.Nanosleep(&t, nil)
 	}
-	return true
+	return false
 }
 
 // endStall ends a stall that has fired. With always it also ends one that has not.
@@ -181,9 +190,8 @@ func (w *walkWorld) endStall(always bool) {
 	}
 	w.stalled = nil
 	if !s.fired.Load() {
-		close(s.stop)
+		must(w.t, s.fault.Resolve(s.page))
 	}
-	must(w.t, <-s.ended)
 	must(w.t, unix.Close(int(s.fault)))
 	switch {
 	case !s.fired.Load():

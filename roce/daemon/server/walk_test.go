@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/goroce/tests/require"
@@ -28,12 +29,10 @@ const walkSteps = 4000
 // hold nothing, and memory that no request has named must be untouched. An access of the server
 // to memory after its unmapping ends the test (GuardMappings).
 //
-// In three of four walks the two devices are in virtual time: the walk takes their turns, and its
-// seed determines the order of everything but the server's own clean-up. The sessions' sockets are
-// real, so testing/synctest cannot run them: a goroutine that waits for a socket is not durably
-// blocked. The walk waits for the answer of each request, and for the end of each session, before
-// the next step. In the other walks the devices have goroutines of their own: clients die in the
-// middle of their turns.
+// In three of four walks everything is in virtual time (testing/synctest): the walk takes the two devices' turns, and
+// after each all goroutines of sessions and clients run until they wait, so that the seed determines what happens. In
+// the other walks the devices have goroutines of their own, and the sockets are real: clients die in the middle of
+// turns.
 func TestClientWalk(t *testing.T) {
 	first, n := *walkFirst, *walkSeeds
 	if *walkSeed != 0 {
@@ -52,6 +51,14 @@ func TestClientWalk(t *testing.T) {
 	t.Logf("%+v", sum)
 	if n >= 20 {
 		sum.check(t)
+	}
+}
+
+// TestWalkRepeats: in virtual time a walk with the same seed does the same.
+func TestWalkRepeats(t *testing.T) {
+	walk := func() walkTotals { return takeWalk(t, &dice{rng: rand.New(rand.NewPCG(1, 0))}, false, walkSteps/2) }
+	if first, again := walk(), walk(); first != again {
+		t.Errorf("the first time %+v, then %+v", first, again)
 	}
 }
 
@@ -140,14 +147,22 @@ func (a *walkTotals) check(t *testing.T) {
 // takeWalk takes one walk and checks that it leaves nothing behind.
 func takeWalk(t *testing.T, d *dice, live bool, steps int) walkTotals {
 	before := walkRemains()
-	w := newWalkWorld(t, d, live)
-	for i := 0; i < steps && !d.cast() && !t.Failed(); i++ {
-		w.step()
+	var totals walkTotals
+	walk := func(t *testing.T) {
+		w := newWalkWorld(t, d, live)
+		for i := 0; i < steps && !d.cast() && !t.Failed(); i++ {
+			w.step()
+		}
+		w.finish()
+		totals = w.totals
 	}
-	w.finish()
-	totals := w.totals
-	w = nil // so that clients' rings, which nothing refers to any more, are unmapped
-	before.check(t)
+	if live {
+		walk(t)
+		before.check(t, 30*time.Second)
+	} else {
+		synctest.Test(t, walk)
+		before.check(t, 5*time.Second) // all goroutines have ended
+	}
 	return totals
 }
 
@@ -192,7 +207,7 @@ var walkActions = []struct {
 	{150, with((*walkClient).postRecv)},
 	{150, with((*walkClient).postSend)},
 	{40, with((*walkClient).poll)},
-	{10, with((*walkClient).wait)},
+	{30, with((*walkClient).wait)},
 	{6, with((*walkClient).close)},
 	{4, with((*walkClient).closeSRQ)},
 	{3, with((*walkClient).modify)},
@@ -213,9 +228,9 @@ func (a walkRemaining) covers(b walkRemaining) bool {
 }
 
 // check waits until no more is left than before.
-func (a walkRemaining) check(t *testing.T) {
+func (a walkRemaining) check(t *testing.T, patience time.Duration) {
 	left := walkRemains()
-	for end := time.Now().Add(30 * time.Second); !a.covers(left); left = walkRemains() {
+	for end := time.Now().Add(patience); !a.covers(left); left = walkRemains() {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<16)
 			t.Fatalf("before the walk %+v, after it %+v\n%s", a, left, stacks[:runtime.Stack(stacks, true)])

@@ -429,6 +429,9 @@ func (c *walkClient) poll() {
 			var err error
 			n, err = cq.value.(ib.CQ).Poll(wcs[:])
 			must(c.t, err)
+			if n > 0 && cq.event == eventArmed {
+				cq.event = eventRaised
+			}
 			for i := range wcs[:n] {
 				c.completed(&wcs[i])
 			}

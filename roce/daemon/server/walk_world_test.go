@@ -10,11 +10,13 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
@@ -34,7 +36,7 @@ type walkWorld struct {
 	gids   [2]ib.GID
 	mtu    ib.MTU
 	server *Server
-	path   string
+	dial   func() (*abi.Conn, error)
 	stop   func()
 	totals walkTotals
 
@@ -111,12 +113,10 @@ func (w *walkWorld) serve() {
 	var err error
 	w.server, err = New([]roce.Device{w.devs[0], w.devs[1]}, o)
 	must(w.t, err)
-	w.path = filepath.Join(w.t.TempDir(), "socket")
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: w.path})
-	must(w.t, err)
+	listener := w.listen()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.server.Serve(ctx, listener) }()
+	go func() { ended <- w.server.ServeListener(ctx, listener) }()
 	w.stop = func() {
 		cancel()
 		must(w.t, <-ended)
@@ -125,6 +125,25 @@ func (w *walkWorld) serve() {
 		}
 		must(w.t, w.server.Close())
 	}
+}
+
+// listen makes the way by which clients connect: a socket, or one within the bubble.
+func (w *walkWorld) listen() abi.Listener {
+	if !w.live {
+		local := abi.NewLocal(func(wake func()) { wake() })
+		w.dial = func() (*abi.Conn, error) { return local.Dial(w.t.Context()) }
+		return local
+	}
+	addr := &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(w.t.TempDir(), "socket")}
+	socket, err := net.ListenUnix(addr.Net, addr)
+	must(w.t, err)
+	w.dial = func() (*abi.Conn, error) {
+		u, err := net.DialUnix(addr.Net, nil, addr)
+		return abi.NewConn(u), err
+	}
+	listener, err := abi.Listen(socket)
+	must(w.t, err)
+	return listener
 }
 
 // failOnError is a log in which an error fails the test.
@@ -162,8 +181,19 @@ func (w *walkWorld) turn() {
 		return
 	}
 	w.now += askAfter
-	w.devs[w.n(2)].Step(w.now)
+	w.stepAt(w.devs[w.n(2)])
+}
+
+// stepAt lets a device take a turn, and then all goroutines run until they wait.
+func (w *walkWorld) stepAt(d *device.Device) (more bool) {
+	if s := w.stalled; s == nil {
+		more = d.Step(w.now)
+	} else {
+		more = s.watch(func() bool { return d.Step(w.now) })
+	}
+	synctest.Wait()
 	w.endStall(false)
+	return more
 }
 
 // pass lets time pass: up to the next deadline of a device, or until idle clients are asleep.
@@ -177,9 +207,8 @@ func (w *walkWorld) pass() {
 	}
 	w.now = max(next, w.now+askAfter)
 	for _, d := range w.devs {
-		d.Step(w.now)
+		w.stepAt(d)
 	}
-	w.endStall(false)
 }
 
 // settle lets the devices work until a condition holds.
@@ -192,10 +221,10 @@ func (w *walkWorld) settle(what string, holds func() bool) {
 		w.now += askAfter
 		more := false
 		for _, d := range w.devs {
-			more = d.Step(w.now) || more
+			more = w.stepAt(d) || more
 		}
-		if next := min(w.devs[0].Deadline(), w.devs[1].Deadline()); !more && next != driver.Never {
-			w.now = max(w.now, next)
+		if !more {
+			w.now = max(w.now, min(w.devs[0].Deadline(), w.devs[1].Deadline(), w.now+idleAfter))
 		}
 		if w.now > end {
 			w.t.Fatalf("in a minute never: %s", what)
