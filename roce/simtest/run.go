@@ -82,8 +82,21 @@ func Run(t *testing.T, c Config, f func(*testing.T, *Net)) {
 	defer oneAtATime()()
 	for i := range uint64(n) {
 		c.Seed = first + i
-		synctest.Test(t, func(t *testing.T) { simulate(t, c, f) })
+		once(t, c, f)
 	}
+}
+
+// once does one simulation. If that panics, because all its goroutines wait, it says how to repeat it; one that fails
+// says so itself (Net.close).
+func once(t *testing.T, c Config, f func(*testing.T, *Net)) {
+	ended := false
+	defer func() {
+		if !ended && !t.Failed() {
+			t.Logf("repeat it: %s", again(t.Name(), c.Seed))
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) { simulate(t, c, f) })
+	ended = true
 }
 
 // processors is how many simulations are under way, and the GOMAXPROCS from before the first.
