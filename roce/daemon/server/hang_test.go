@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/tests/require"
 )
@@ -70,39 +69,4 @@ func TestHangingMemory(t *testing.T) {
 	})
 	must(t, c.fault.Resolve(c.pages))
 	require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
-}
-
-// TestHangingSession checks that the server ends although the goroutine of a session hangs, and
-// names the session's process in its error.
-func TestHangingSession(t *testing.T) {
-	usual, hangs, release := handlers[abi.OpClock], make(chan struct{}), make(chan struct{})
-	handlers[abi.OpClock] = func(*session, []byte, []int) (reply, error) {
-		close(hangs)
-		<-release
-		return reply{}, ib.ErrClosed
-	}
-	defer func() { handlers[abi.OpClock] = usual }()
-	s, listener := newServer(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, listener) }()
-	dev, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
-	must(t, err)
-	defer dev.Close()
-	asked := make(chan struct{})
-	go func() {
-		_, _ = dev.Clock()
-		close(asked)
-	}()
-	<-hangs
-	cancel()
-	soon(t, "the end of the server", func() {
-		if err := <-ended; !errors.Is(err, errStuck) {
-			t.Errorf("the server ends with %v, want %v", err, errStuck)
-		}
-	})
-	close(release)
-	<-asked
-	require.Until(t, "the session is gone", func() bool { return s.Clients() == 0 })
 }

@@ -99,45 +99,6 @@ func TestRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestUnreadReplies checks that a client that does not read its replies gets no more descriptors,
-// which would stay in flight, and that other clients are not affected.
-func TestUnreadReplies(t *testing.T) {
-	s, dial := byHand(t, func(*Server) {})
-	c, other := dial(), dial()
-	begin(t, c)
-	begin(t, other)
-	const asked = 50
-	channels := func() int64 { return s.Usage()[0].Amount["channels"] }
-	for range asked {
-		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel, Seq: uint32(abi.OpCreateChannel)}, nil))
-	}
-	require.Until(t, "the first request is carried out", func() bool { return channels() > 0 })
-	for range 200 {
-		must(t, call(t, other, abi.OpClock, nil))
-	}
-	if n := channels(); n > 2 {
-		t.Errorf("%d channels were made for a client that reads no reply; want 1, and one that waits", n)
-	}
-	for i := range asked {
-		if err := answered(t, c, abi.OpCreateChannel); err != nil {
-			t.Fatalf("channel %d, when the client reads: %v", i+1, err)
-		}
-	}
-}
-
-// TestUnreadEnds checks that a session that waits for its client to read can be ended.
-func TestUnreadEnds(t *testing.T) {
-	s, dial := byHand(t, func(*Server) {})
-	c := dial()
-	begin(t, c)
-	for range 3 {
-		must(t, c.Send(abi.Header{Op: abi.OpCreateChannel}, nil))
-	}
-	require.Until(t, "a request waits", func() bool { return s.Usage()[0].Amount["channels"] == 2 })
-	must(t, c.Close())
-	require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
-}
-
 // TestInFlight checks that, if the kernel allows no more descriptors in flight, the client's request
 // is answered with that error, the new object is closed, and the session goes on.
 func TestInFlight(t *testing.T) {
