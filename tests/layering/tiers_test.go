@@ -29,6 +29,8 @@ var simulated = []struct {
 	}},
 	{"roce/rsocket", []string{"example_test.go", "live_test.go", "bench_test.go" /* beside TCP */}},
 	{"roce/simtest", nil},
+	{"roce/simtest/daemontest", nil},
+	{"roce/daemon/server/virtual_test.go", nil},
 	{"examples/faults/ask", nil},
 	{"examples/faults/quorum", nil},
 	{"examples/faults/stopandwait", nil},

@@ -182,7 +182,8 @@ func TestUnreadEnds(t *testing.T) {
 			end(v, c)
 			time.Sleep(time.Second)
 			if v.Clients() != 0 || len(v.Usage()) != 0 {
-				t.Errorf("%s: a second later there are %d clients, who hold %v; want none", what, v.Clients(), v.Usage())
+				t.Errorf("%s: a second later there are %d clients, who hold %v; want none", what, v.Clients(),
+					v.Usage())
 			}
 		})
 	}
@@ -325,8 +326,8 @@ func TestLeavesNothing(t *testing.T) {
 			time.Sleep(time.Second)
 			u := v.units[0]
 			if v.Clients() != 0 || len(v.Usage()) != 0 || len(u.sessions) != 0 || len(u.cmOwners) != 0 {
-				t.Errorf("%d clients, who hold %v, are left, %d sessions on the device, and %d users of the connection "+
-					"manager", v.Clients(), v.Usage(), len(u.sessions), len(u.cmOwners))
+				t.Errorf("%d clients, who hold %v, are left, %d sessions on the device, and %d users of the "+
+					"connection manager", v.Clients(), v.Usage(), len(u.sessions), len(u.cmOwners))
 			}
 		}
 	})
