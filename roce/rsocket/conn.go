@@ -67,6 +67,7 @@ type Conn struct {
 	activity bool              // something completed since the last keepalive
 
 	closed         bool // Close has been called
+	freed          bool // the endpoint is closed, or about to be
 	readClosed     bool // CloseRead has been called
 	writeClosed    bool
 	eof            bool // the peer has said that it sends no more

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"unsafe"
 
 	"github.com/goroce/goroce/ib"
@@ -17,11 +16,13 @@ var hostBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 // Each endpoint has a protection domain of its own, so a peer cannot reach memory of other connections.
 type endpoint struct {
 	o    Options
+	dev  ib.Device
 	pd   ib.PD
 	ch   ib.Channel
 	cq   ib.CQ
 	recv []ib.RecvWR // one for each entry of the receive queue; they have no memory
 
+	buf     []byte // what the three below are parts of, on a page boundary
 	send    []byte
 	sendMR  ib.MR
 	data    []byte // the receive buffer
@@ -37,11 +38,11 @@ func newEndpoint(dev ib.Device, o Options) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	ep := &endpoint{o: o, recv: make([]ib.RecvWR, o.ReceiveQueue)}
+	ep := &endpoint{o: o, dev: dev, recv: make([]ib.RecvWR, o.ReceiveQueue)}
 	for i := range ep.recv {
 		ep.recv[i].ID = workID(received, 0)
 	}
-	if err := ep.open(dev); err != nil {
+	if err := ep.open(); err != nil {
 		ep.close()
 		return nil, fmt.Errorf("rsocket: %w", err)
 	}
@@ -49,35 +50,27 @@ func newEndpoint(dev ib.Device, o Options) (*endpoint, error) {
 }
 
 // open creates the objects. The CQ is armed for firstEvent.
-func (ep *endpoint) open(dev ib.Device) (err error) {
-	if ep.pd, err = dev.AllocPD(); err != nil {
+func (ep *endpoint) open() (err error) {
+	if ep.pd, err = ep.dev.AllocPD(); err != nil {
 		return err
 	}
-	if ep.ch, err = dev.CreateChannel(); err != nil {
+	if ep.ch, err = ep.dev.CreateChannel(); err != nil {
 		return err
 	}
-	if ep.cq, err = dev.CreateCQ(ib.CQInit{Entries: ep.o.SendQueue + ep.o.ReceiveQueue, Channel: ep.ch}); err != nil {
+	if ep.cq, err = ep.dev.CreateCQ(ib.CQInit{Entries: ep.o.SendQueue + ep.o.ReceiveQueue, Channel: ep.ch}); err != nil {
 		return err
 	}
 	if err = ep.cq.Arm(false); err != nil {
 		return err
 	}
-	return ep.register(dev)
-}
-
-// memory returns n bytes on a page boundary that dev reaches. They are kept as long as the endpoint is referenced,
-// because Read and Write may still use them for a moment after it is closed.
-func (ep *endpoint) memory(dev ib.Device, n int) []byte {
-	buf := ib.Alloc(dev, n)
-	runtime.AddCleanup(ep, func(buf []byte) { ib.Free(dev, buf) }, buf)
-	return buf
+	return ep.register()
 }
 
 // register registers the memory, as one region that begins with the table.
-func (ep *endpoint) register(dev ib.Device) (err error) {
+func (ep *endpoint) register() (err error) {
 	size := sglEntries*sgeLen + ep.o.MapSlots*mapEntryLen
-	buf := ep.memory(dev, size+ep.o.SendBuffer+ep.o.ReceiveBuffer)
-	table := buf[:size:size]
+	ep.buf = ib.Alloc(ep.dev, size+ep.o.SendBuffer+ep.o.ReceiveBuffer)
+	buf, table := ep.buf, ep.buf[:size:size]
 	ep.table = unsafe.Slice((*uint64)(unsafe.Pointer(&table[0])), size/8)
 	ep.send, ep.data = buf[size:][:ep.o.SendBuffer:ep.o.SendBuffer], buf[size+ep.o.SendBuffer:]
 	if ep.sendMR, err = ep.pd.RegMR(ib.MRInit{Buf: ep.send}); err != nil {
@@ -117,7 +110,7 @@ func (ep *endpoint) firstEvent(ctx context.Context) bool {
 	return err == nil
 }
 
-// close closes the objects. The QP must be closed already, or must not exist.
+// close closes the objects and frees the memory. The QP must be closed already, or must not exist.
 func (ep *endpoint) close() {
 	for _, mr := range []ib.MR{ep.sendMR, ep.dataMR, ep.tableMR} {
 		if mr != nil {
@@ -132,5 +125,9 @@ func (ep *endpoint) close() {
 	}
 	if ep.pd != nil {
 		_ = ep.pd.Close()
+	}
+	if ep.buf != nil {
+		ib.Free(ep.dev, ep.buf)
+		ep.buf, ep.send, ep.data, ep.table = nil, nil, nil, nil
 	}
 }

@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -67,8 +68,14 @@ func (c *Conn) release() {
 	c.writeDeadline.stop()
 	c.mu.Unlock()
 	_ = c.tr.Close()
+	// Close has been called, so a Read or Write that begins touches no memory. Wait for those that do.
+	for _, mu := range []*sync.Mutex{&c.readMu, &c.writeMu} {
+		mu.Lock()
+		mu.Unlock()
+	}
 	c.mu.Lock()
 	c.maps.release()
+	c.freed = true
 	c.mu.Unlock()
 	c.ep.close()
 }
@@ -76,6 +83,9 @@ func (c *Conn) release() {
 // progress handles the completions that are there, and sends what they make possible. It returns their number. The
 // caller holds mu.
 func (c *Conn) progress() int {
+	if c.freed {
+		return 0
+	}
 	total, recvs := 0, 0
 	for n := len(c.wcs); n == len(c.wcs); {
 		var err error
