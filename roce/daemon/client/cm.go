@@ -99,10 +99,10 @@ func (c *cmChannel) wait(ctx context.Context, op string) error {
 }
 
 // take takes the oldest event; nil if there is none. Its handles name the IDs that the daemon had when it answered:
-// whoever makes or forgets an ID meanwhile waits for cmMu.
+// whoever makes or forgets an ID meanwhile waits for cmTurn.
 func (c *cmChannel) take() (*ib.CMEvent, error) {
-	c.dev.cmMu.Lock()
-	defer c.dev.cmMu.Unlock()
+	c.dev.cmTurn.Lock()
+	defer c.dev.cmTurn.Unlock()
 	r, _, err := ask[abi.CMEvent](c.dev.link, abi.OpCMEvent, abi.Object{Handle: c.handle}, 0)
 	if err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (c *cmChannel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if err := c.err(abi.OpCreateCMID.String()); err != nil {
 		return nil, err
 	}
-	c.dev.cmMu.Lock()
-	defer c.dev.cmMu.Unlock()
+	c.dev.cmTurn.Lock()
+	defer c.dev.cmTurn.Unlock()
 	h, err := made(c.dev, abi.OpCreateCMID, abi.CreateCMID{Channel: c.handle, Space: uint32(init.Space),
 		Type:      uint32(init.Type),
 		ServiceID: init.ServiceID})
@@ -146,8 +146,8 @@ func (c *cmChannel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 
 // Close closes the channel and its IDs.
 func (c *cmChannel) Close() error {
-	c.dev.cmMu.Lock()
-	defer c.dev.cmMu.Unlock()
+	c.dev.cmTurn.Lock()
+	defer c.dev.cmTurn.Unlock()
 	if err := c.object.Close(); err != nil {
 		return err
 	}
@@ -206,8 +206,8 @@ func (id *cmID) leave() {
 
 // Close ends the ID. Its channel may be closed by another goroutine meanwhile, which ends the ID as well.
 func (id *cmID) Close() error {
-	id.dev.cmMu.Lock()
-	defer id.dev.cmMu.Unlock()
+	id.dev.cmTurn.Lock()
+	defer id.dev.cmTurn.Unlock()
 	err := id.object.Close()
 	if errors.Is(err, ib.ErrClosed) {
 		return nil

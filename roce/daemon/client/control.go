@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,7 @@ type control struct {
 	conn *abi.Conn
 	gone chan struct{} // closed when the connection ends
 
-	mu      sync.Mutex
+	turn    turn // held for a request and its answer; guards seq
 	seq     uint32
 	answers chan answer
 }
@@ -37,7 +36,7 @@ type answer struct {
 }
 
 func newControl(c *abi.Conn) *control {
-	l := &control{conn: c, gone: make(chan struct{}), answers: make(chan answer, 1)}
+	l := &control{conn: c, gone: make(chan struct{}), turn: newTurn(), answers: make(chan answer, 1)}
 	go l.listen()
 	return l
 }
@@ -63,8 +62,8 @@ func (l *control) listen() {
 // do sends a request and returns the body of the reply and its descriptors, which the caller
 // closes.
 func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	l.seq++
 	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err,

@@ -42,7 +42,7 @@ type Device struct {
 	wakingMu sync.Mutex
 	waking   *channel // see wakeups; guarded by wakingMu
 
-	cmMu sync.Mutex // held while IDs of the connection manager are made, named by an event, or closed; before mu
+	cmTurn turn // held while IDs of the connection manager are made, named by an event, or closed; before mu
 
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
@@ -67,7 +67,8 @@ func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 
 // Open is New on any connection.
 func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
-	d := &Device{link: newControl(c), objects: map[abi.Handle]any{}, events: make(chan ib.Event, eventBacklog)}
+	d := &Device{link: newControl(c), cmTurn: newTurn(), objects: map[abi.Handle]any{},
+		events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
 	if err := d.open(name); err != nil {

@@ -7,5 +7,9 @@
 //
 // Memory from [Alloc] is a memfd, which the daemon maps when it is registered. Memory of rings and doorbells is, too.
 //
+// A goroutine for the connection, and one for each socket of events, wait for the daemon (abi.Conn, abi.File), and hand
+// on what comes by channels. Verbs wait for those, up to 30 seconds for an answer; one at a time has a request under
+// way (turn.go). Waits for completions and events have no limit but their context.
+//
 // When the daemon ends, waiting calls and further calls return an error that matches [ErrGone].
 package client

@@ -269,9 +269,18 @@ func TestPatience(t *testing.T) {
 			_, err := dev.NextEvent(t.Context())
 			waited <- err
 		}()
-		takesTime(t, "a request that is not answered", 30*time.Second, func() {
-			if _, err := dev.Clock(); !errors.Is(err, client.ErrGone) {
-				t.Errorf("got %v, want %v", err, client.ErrGone)
+		asked := make(chan error, 2)
+		takesTime(t, "requests that are not answered", 30*time.Second, func() {
+			for range cap(asked) { // the second waits for the first
+				go func() {
+					_, err := dev.Clock()
+					asked <- err
+				}()
+			}
+			for range cap(asked) {
+				if err := <-asked; !errors.Is(err, client.ErrGone) {
+					t.Errorf("got %v, want %v", err, client.ErrGone)
+				}
 			}
 		})
 		if err := <-waited; !errors.Is(err, client.ErrGone) {
