@@ -57,7 +57,8 @@ func (ep *endpoint) open() (err error) {
 	if ep.ch, err = ep.dev.CreateChannel(); err != nil {
 		return err
 	}
-	if ep.cq, err = ep.dev.CreateCQ(ib.CQInit{Entries: ep.o.SendQueue + ep.o.ReceiveQueue, Channel: ep.ch}); err != nil {
+	entries := ep.o.SendQueue + ep.o.ReceiveQueue
+	if ep.cq, err = ep.dev.CreateCQ(ib.CQInit{Entries: entries, Channel: ep.ch}); err != nil {
 		return err
 	}
 	if err = ep.cq.Arm(false); err != nil {

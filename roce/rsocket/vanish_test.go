@@ -43,7 +43,8 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
-// TestPause takes the peer away for less time than all retries take, in the midst of a transfer: all of it arrives.
+// TestPause takes the peer away in the midst of a transfer, for the time of one retransmission of seven, which leaves
+// enough for a bad network: all of it arrives.
 func TestPause(t *testing.T) {
 	for name, host := range map[string]struct{ leave, comeBack func(*simtest.Host) }{
 		"unplugged": {(*simtest.Host).Unplug, (*simtest.Host).Plug},
@@ -61,7 +62,7 @@ func TestPause(t *testing.T) {
 					t.Fatalf("the first %d bytes: %v, want what was written", len(start), err)
 				}
 				host.leave(n.Hosts[n.Seed()%2])
-				time.AfterFunc(time.Second, func() { host.comeBack(n.Hosts[n.Seed()%2]) })
+				time.AfterFunc(500*time.Millisecond, func() { host.comeBack(n.Hosts[n.Seed()%2]) })
 				wantRead(t, p.b, data[len(start):], nil)
 			})
 		})
