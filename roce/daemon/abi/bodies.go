@@ -136,8 +136,8 @@ const MaxCounters = 200
 // socket of the channel's events.
 type Object struct{ Handle Handle }
 
-// CloseReply is the reply to OpClose. It counts all events of the object, also those that the client has
-// not read yet.
+// CloseReply is the reply to OpClose. It counts all events of the object that were sent, also those that the client has
+// not read yet. None is sent any more.
 type CloseReply struct {
 	Completions uint32 // of a CQ, on the socket of its channel
 	Events      uint32 // asynchronous ones of a CQ, QP or SRQ; of a CM ID those that were taken

@@ -110,6 +110,14 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP",
 	OpHold: "hold", OpShareDoorbells: "share doorbells", OpShareMemory: "share memory"}
 
+// Ops returns all requests.
+func Ops() (all []Op) {
+	for o := OpHello; o < numOps; o++ {
+		all = append(all, o)
+	}
+	return all
+}
+
 // String returns the name of the request.
 func (o Op) String() string {
 	if o > 0 && o < numOps {

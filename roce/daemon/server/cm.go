@@ -315,7 +315,7 @@ func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	}
 	o := c.objects[r.ID]
 	from := o.cm.channel
-	delete(from.ids, o)
+	from.remove(o)
 	to.ids[o] = struct{}{}
 	o.cm.channel = to
 	for _, g := range o.cm.groups {

@@ -21,6 +21,7 @@ type cmChannel struct {
 	box    *outbox
 	object *object
 	ids    map[*object]struct{} // that are on the channel
+	gone   int                  // IDs deleted from ids, for compact
 }
 
 // cmID is what the session knows of an ID, or of a membership in a multicast group.
@@ -92,13 +93,19 @@ func (c *session) addCMID(h *cmChannel, id ib.CMID, cookie uint64) abi.Handle {
 
 // forgetCMID takes an ID off its channel, and removes its memberships.
 func (c *session) forgetCMID(o *object) {
-	delete(o.cm.channel.ids, o)
+	o.cm.channel.remove(o)
 	for _, g := range o.cm.groups {
 		if c.objects[g.handle] == g {
 			c.remove(g)
 		}
 	}
 	o.cm.groups = nil
+}
+
+// remove takes an ID off the channel.
+func (h *cmChannel) remove(id *object) {
+	delete(h.ids, id)
+	h.ids = compact(h.ids, &h.gone)
 }
 
 // membership returns an ID's membership in a group; nil if there is none.

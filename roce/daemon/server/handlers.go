@@ -107,7 +107,13 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 			return noBody(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
 		}
 	}
-	c.greeted = true
+	if !c.greeted {
+		if err := c.take(abi.OpHello, heap, greetedHeap); err != nil {
+			return noBody(err)
+		}
+		c.keepBooked(heap)
+		c.greeted = true
+	}
 	r := abi.HelloReply{Version: abi.Version, Devices: uint32(len(c.srv.units))}
 	for i, u := range c.srv.units {
 		r.Names[i] = abi.NameOf(u.name)
@@ -440,6 +446,18 @@ func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 	return withBody(abi.SRQAttr{SRQ: r.SRQ, MaxWR: uint32(a.MaxWR), MaxSGE: uint32(a.MaxSGE), Limit: uint32(a.Limit)})
 }
 
+// retract takes back the events of a closed object that wait for the client to read others.
+func (c *session) retract(o *object) {
+	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(q.event) {
+		q.sent.Add(^uint32(0))
+	}
+	for t := ib.EventCQErr; t <= ib.EventGIDChange && o.events.Load() > 0; t++ {
+		if c.events.retract(eventOf(t, o.handle)) {
+			o.events.Add(^uint32(0))
+		}
+	}
+}
+
 func closeObject(c *session, r *abi.Object) (reply, error) {
 	o := c.objects[r.Handle]
 	if o == nil {
@@ -450,6 +468,7 @@ func closeObject(c *session, r *abi.Object) (reply, error) {
 		return noBody(err)
 	}
 	c.remove(o)
+	c.retract(o)
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {
 		return noBody(err)
 	}

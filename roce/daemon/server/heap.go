@@ -7,7 +7,7 @@ import (
 )
 
 // Besides shared memory, objects use memory of the daemon, which is charged to their user. The
-// figures are measured (TestHeap), and rounded up. That of a QP depends on the length of its
+// figures are measured (TestAccounts), and rounded up. That of a QP depends on the length of its
 // queues (device.QPHeap). It grows when its client first registers memory that only a worker can
 // access (device.QPHeapLate).
 
@@ -18,9 +18,10 @@ var heapBytes = [numResources]int64{mrs: 1024, mws: 384, cqs: 1024, pds: 512, sr
 // fileHeap is what a handle of shared memory uses, with the file.
 const fileHeap = 1024
 
-// What a connection uses, including the stacks of its goroutines, and what it adds on each shard.
+// What a connection uses, including the stacks of its goroutines, what it adds with a device, and on each shard.
 const (
-	sessionHeap      = 48<<10 + outboxHeap
+	greetedHeap      = 20 << 10
+	sessionHeap      = 28<<10 + outboxHeap
 	sessionShardHeap = 52 << 10
 )
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -24,11 +23,19 @@ type bareSession struct {
 	t *testing.T
 	*session
 	left   sync.Once
-	theirs *os.File  // the client's end of the latest channel
-	unread []*outbox // of fillChannel
+	theirs *os.File // the client's end of the latest channel
 }
 
 func newBareSession(t *testing.T, s *Server) *bareSession {
+	t.Helper()
+	c := newGreetedSession(t, s)
+	c.keepSocket(abi.OpOpen, abi.Put(nil, &abi.Open{}))
+	c.ask(abi.OpShareDoorbells, nil)
+	return c
+}
+
+// newGreetedSession returns a session without a device.
+func newGreetedSession(t *testing.T, s *Server) *bareSession {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
@@ -40,9 +47,7 @@ func newBareSession(t *testing.T, s *Server) *bareSession {
 	user, _, err := s.accounts.enter(who.Uid)
 	must(t, err)
 	c := &bareSession{t: t, session: newSession(s, abi.NewConn(conn.(*net.UnixConn)), who, user)}
-	c.greeted = true
-	c.ask(abi.OpOpen, abi.Put(nil, &abi.Open{}))
-	c.ask(abi.OpShareDoorbells, nil)
+	c.ask(abi.OpHello, abi.Put(nil, &abi.Hello{Magic: abi.Magic, MinVersion: abi.Version, MaxVersion: abi.Version}))
 	t.Cleanup(func() {
 		c.leave()
 		c.closeConn()
@@ -96,7 +101,13 @@ func (c *bareSession) makeQP(pd, cq abi.Handle, sendWR, sge, inline uint32) {
 // makeChannel creates a channel, and keeps the client's end of its socket open.
 func (c *bareSession) makeChannel(op abi.Op) abi.Handle {
 	c.t.Helper()
-	r, err := c.answer(op, nil, nil)
+	return c.keepSocket(op, nil)
+}
+
+// keepSocket carries out a request whose reply has a socket, and keeps the socket open.
+func (c *bareSession) keepSocket(op abi.Op, body []byte) abi.Handle {
+	c.t.Helper()
+	r, err := c.answer(op, body, nil)
 	must(c.t, err)
 	fd, err := unix.Dup(r.fds[0])
 	must(c.t, err)
@@ -120,40 +131,6 @@ func (c *bareSession) makeBoundIDs(count int) (all []abi.Handle) {
 		all = append(all, id)
 	}
 	return all
-}
-
-// fillChannel creates a completion channel, whose client reads no event.
-func (c *bareSession) fillChannel() {
-	c.t.Helper()
-	h := c.objects[c.makeChannel(abi.OpCreateChannel)].value.(*channel)
-	for range 1000 {
-		h.put(abi.Put(nil, &abi.Completion{CQ: 7}))
-	}
-	c.unread = append(c.unread, h.outbox)
-}
-
-// socketMemory returns the kernel memory of the messages in the session's sockets that nobody reads.
-func (c *bareSession) socketMemory() (bytes int64) {
-	for _, o := range c.unread {
-		var info [9]uint32 // linux/sock_diag.h; the third is SK_MEMINFO_WMEM_ALLOC
-		size := uint32(unsafe.Sizeof(info))
-		raw, err := o.file.SyscallConn()
-		must(c.t, err)
-		must(c.t, raw.Control(func(fd uintptr) {
-			_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
-				uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-			if errno != 0 {
-				c.t.Fatalf("getsockopt SO_MEMINFO: %v", errno)
-			}
-		}))
-		bytes += int64(info[2])
-	}
-	return bytes
-}
-
-// memoryInUse returns the bytes of the heap that are reachable, and of the stacks and sockets.
-func (c *bareSession) memoryInUse() int64 {
-	return heapInUse() + c.socketMemory()
 }
 
 // heapInUse returns the bytes of the heap that are reachable, and those of stacks.
@@ -184,77 +161,6 @@ func alone(t *testing.T) bool {
 	}
 	t.Logf("%s", out)
 	return false
-}
-
-// TestHeap checks that the daemon books for objects what its heap grows by: not less, and not so
-// much more that the limit would be meaningless. A shared table grows while objects of one kind
-// are created, so a single kind may deviate by that; all kinds together may not.
-func TestHeap(t *testing.T) {
-	if !alone(t) {
-		return
-	}
-	const count = 1000
-	s, _ := newServer(t)
-	c := newBareSession(t, s)
-	pd := c.make(abi.OpAllocPD, nil)
-	cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64}))
-	gids, err := c.unit.dev.GIDs(1)
-	must(t, err)
-	file := c.make(abi.OpShareMemory, nil)
-	elsewhere := abi.CMAddrOf(netip.MustParseAddrPort("[2001:db8::1]:7471"))
-	members := c.makeBoundIDs(count/64 + 1)
-	channel := c.makeChannel(abi.OpOpenCM)
-	var allBooked, allGrown int64
-	for _, x := range []struct {
-		what string
-		make func(i int)
-	}{
-		{"PD", func(int) { c.make(abi.OpAllocPD, nil) }},
-		{"XRC domain", func(int) { c.make(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{})) }},
-		{"full channel", func(int) { c.fillChannel() }},
-		{"CM ID", func(int) {
-			id := c.make(abi.OpCreateCMID, abi.Put(nil, &abi.CreateCMID{Channel: channel}))
-			for range 10 {
-				c.ask(abi.OpCMResolveAddr, abi.Put(nil, &abi.CMResolve{ID: id, Remote: elsewhere}))
-			}
-			c.ask(abi.OpCMListen, abi.Put(nil, &abi.CMListen{ID: id}))
-		}},
-		{"membership", func(i int) {
-			group := netip.AddrPortFrom(netip.AddrFrom4([4]byte{239, 1, 1, byte(i % 64)}), 0)
-			c.ask(abi.OpCMJoin, abi.Put(nil, &abi.CMBind{ID: members[i/64], Addr: abi.CMAddrOf(group)}))
-		}},
-		{"CQ", func(int) { c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 64})) }},
-		{"SRQ", func(int) {
-			c.make(abi.OpCreateSRQ, abi.Put(nil, &abi.CreateSRQ{PD: pd, MaxWR: 16, MaxSGE: 4}))
-		}},
-		{"AH", func(int) {
-			c.make(abi.OpCreateAH, abi.Put(nil, &abi.CreateAH{PD: pd,
-				AH: abi.AHOf(&ib.AHAttr{DGID: gids[0].GID, Port: 1})}))
-		}},
-		{"MW", func(int) { c.make(abi.OpAllocMW, abi.Put(nil, &abi.AllocMW{PD: pd, Type: uint32(ib.MWType2)})) }},
-		{"MR", func(i int) {
-			c.make(abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: pd, Kind: abi.MemFD, File: file, Addr: uint64(i),
-				Length: 64}))
-		}},
-		{"shared memory", func(int) { c.make(abi.OpShareMemory, nil) }},
-		{"small QP", func(int) { c.makeQP(pd, cq, 16, 1, 0) }},
-		{"large QP", func(int) { c.makeQP(pd, cq, 512, 16, 256) }},
-	} {
-		booked, before := s.Usage()[0].Amount["heap"], c.memoryInUse()
-		for i := range count {
-			x.make(i)
-		}
-		grown := c.memoryInUse() - before
-		booked = s.Usage()[0].Amount["heap"] - booked
-		t.Logf("%s: %d bytes each, %d booked", x.what, grown/count, booked/count)
-		if booked < grown*9/10-512*count || booked > 2*grown+512*count {
-			t.Errorf("%s: the heap grows by %d bytes each, %d are booked", x.what, grown/count, booked/count)
-		}
-		allBooked, allGrown = allBooked+booked, allGrown+grown
-	}
-	if allBooked < allGrown {
-		t.Errorf("the heap grows by %d bytes, %d are booked", allGrown, allBooked)
-	}
 }
 
 // TestChannelEnds: the IDs of an event channel, and their memberships, end with it, whether the client closes the
@@ -295,7 +201,7 @@ func TestChannelEnds(t *testing.T) {
 	}
 }
 
-// TestHeapOfSessions is TestHeap for connections.
+// TestHeapOfSessions checks that the daemon books for connections what its heap grows by.
 func TestHeapOfSessions(t *testing.T) {
 	if !alone(t) {
 		return

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +19,14 @@ type outbox struct {
 	mu      sync.Mutex
 	owed    []string
 	queued  map[string]struct{} // what owed has
+	deleted int                 // entries of queued, for compact
 	sending bool                // a goroutine runs settle
 	closed  bool
 }
 
 // owedMost bounds the messages queued for a client that does not read. A message that is queued already is not queued
-// again: it tells the client the same when the client reads it. So there are never more events than objects of the
-// client, by their types.
+// again: it tells the client the same when the client reads it. An object that is closed takes its messages back. So
+// there are never more than objects of the client, by their types.
 const owedMost = 4096
 
 // Kernel memory that a client which does not read makes its messages occupy: the socket's buffer, which the kernel
@@ -88,6 +90,26 @@ func (o *outbox) put(message []byte) bool {
 	return true
 }
 
+// retract takes back a message that is queued. It returns false if there is none, or it was sent.
+func (o *outbox) retract(message []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.queued[string(message)]; !ok {
+		return false
+	}
+	o.owed = slices.DeleteFunc(o.owed, func(m string) bool { return m == string(message) })
+	o.unqueue(string(message))
+	return true
+}
+
+// unqueue notes that owed no longer has a message. The caller holds mu.
+func (o *outbox) unqueue(message string) {
+	delete(o.queued, message)
+	if o.queued = compact(o.queued, &o.deleted); o.deleted == 0 {
+		o.owed = slices.Clone(o.owed)
+	}
+}
+
 // settle sends the queued messages as the client reads.
 func (o *outbox) settle() {
 	err := o.file.AwaitWrite(func(uintptr) bool {
@@ -97,8 +119,9 @@ func (o *outbox) settle() {
 			if err := o.file.TrySend([]byte(o.owed[0])); errors.Is(err, unix.EAGAIN) {
 				return false
 			}
-			delete(o.queued, o.owed[0])
-			o.owed = o.owed[1:] // after any other error the client has disconnected
+			sent := o.owed[0] // or lost: after any other error the client has disconnected
+			o.owed = o.owed[1:]
+			o.unqueue(sent)
 		}
 		o.owed, o.queued, o.sending = nil, nil, false
 		return true

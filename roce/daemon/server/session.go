@@ -41,6 +41,7 @@ type session struct {
 	shared    *shared // memory of the doorbells; nil before OpShareDoorbells
 	events    *outbox
 	objects   map[abi.Handle]*object
+	deleted   [2]int     // entries of objects and of handles, for compact
 	last      abi.Handle // the latest handle that was assigned
 	own       account
 	user      *account
@@ -57,9 +58,9 @@ type session struct {
 
 	ending chan struct{} // closed by hangUp
 
-	mu      sync.Mutex // guards the following fields
-	handles map[any]*object
-	left    []*cmChannel // channels whose sockets the client has closed
+	mu      sync.Mutex      // guards the following fields
+	handles map[any]*object // written by the session's goroutine only
+	left    []*cmChannel    // channels whose sockets the client has closed
 	hungUp  bool
 	ended   bool // closeConn was called
 }
@@ -410,8 +411,12 @@ func (c *session) Event(e ib.Event) {
 // tell sends an asynchronous event. If the client's outbox is full the event is lost, as in the
 // event queue of a device in the client's own process, and tell returns false.
 func (c *session) tell(t ib.EventType, h abi.Handle) bool {
-	e := abi.Event{Type: uint32(t), Object: h}
-	return c.events.put(abi.Put(nil, &e))
+	return c.events.put(eventOf(t, h))
+}
+
+// eventOf returns an encoded abi.Event.
+func eventOf(t ib.EventType, h abi.Handle) []byte {
+	return abi.Put(nil, &abi.Event{Type: uint32(t), Object: h})
 }
 
 // add assigns a handle to an object.
@@ -431,8 +436,18 @@ func (c *session) add(o *object) abi.Handle {
 // remove undoes add.
 func (c *session) remove(o *object) {
 	delete(c.objects, o.handle)
+	c.objects = compact(c.objects, &c.deleted[0])
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.unlist(o)
+	c.mu.Unlock()
+	smaller := compact(c.handles, &c.deleted[1]) // without mu, for which shards wait
+	c.mu.Lock()
+	c.handles = smaller
+	c.mu.Unlock()
+}
+
+// unlist takes an object out of handles. The caller holds mu.
+func (c *session) unlist(o *object) {
 	first := c.handles[o.value]
 	switch {
 	case first != o:

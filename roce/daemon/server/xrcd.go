@@ -14,6 +14,9 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
+// mostOpeners is how many handles there may be of one target QP. Each is told of the QP's events, by the shard.
+const mostOpeners = 256
+
 // domain is an XRC domain: of one session, or of all sessions of a user that name the same file. It
 // is the tenant (device.Group) of the target QPs that are made in it without a PD, and so may outlive
 // the session that has made them. Such a QP has no rings, and reaches only memory of the SRQs that
@@ -29,9 +32,10 @@ type domain struct {
 	pd      *device.PD // of the targets; nil before the first one
 	handles int        // of all sessions
 	targets map[ib.QPN]*device.QP
+	deleted [2]int // entries of targets and of openers, for compact
 
-	mu      sync.Mutex // taken under locks of the device
-	openers map[*device.QP][]*session
+	mu      sync.Mutex                // taken under locks of the device
+	openers map[*device.QP][]*session // written with life held, too
 }
 
 // domainKey identifies a file, by the time of its creation too: a later file may have the same inode.
@@ -236,6 +240,10 @@ func (d *domain) open(c *session, num ib.QPN) (*device.QP, error) {
 		return nil, driver.Refuse("open QP", "QPN", fmt.Sprintf("%#x", uint32(num)),
 			"a target QP of the domain that was made without a PD", ib.ErrInvalid)
 	}
+	if n := len(d.openers[q]); n == mostOpeners {
+		return nil, driver.Refuse("open QP", fmt.Sprintf("handles of target QP %#x", uint32(num)), n+1,
+			fmt.Sprintf("%d of all processes; make another target QP", mostOpeners), ib.ErrLimit)
+	}
 	d.join(q, c)
 	return q, nil
 }
@@ -279,7 +287,19 @@ func (d *domain) leave(c *session, q *device.QP) {
 	if last { // without mu, which Event takes under locks of the device
 		q.Destroy()
 		delete(d.targets, q.Num())
+		d.targets = compact(d.targets, &d.deleted[0])
 	}
+	d.part(c, q)
+	if last {
+		smaller := compact(d.openers, &d.deleted[1]) // without mu
+		d.mu.Lock()
+		d.openers = smaller
+		d.mu.Unlock()
+	}
+}
+
+// part undoes one join.
+func (d *domain) part(c *session, q *device.QP) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := d.openers[q]

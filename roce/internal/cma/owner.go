@@ -38,7 +38,7 @@ const (
 )
 
 // What an ID uses, with a few unread events, and with a connection in the state machine or its listener there; and what
-// a membership in a group adds, with its event. Measured (TestHeap of roce/daemon/server) and rounded up.
+// a membership in a group adds, with its event. Measured (TestAccounts of roce/daemon/server) and rounded up.
 const (
 	idHeap    = 3 << 10
 	connHeap  = 1 << 10 // the part of idHeap that is kept for a connection without an ID
