@@ -41,13 +41,18 @@ func newControl(c *abi.Conn) *control {
 	return l
 }
 
-// listen receives answers. It also notices the end of the connection while there is no request.
+// listen receives answers. It also notices the end of the connection while there is no request. When it returns the
+// connection is closed, so that the daemon keeps nothing for a client that takes it to be gone.
 func (l *control) listen() {
 	defer close(l.gone)
+	defer l.close()
 	for {
 		h, body, fds, err := l.conn.Receive()
 		if err != nil {
 			abi.CloseAll(fds)
+			fds = nil
+		}
+		if err != nil && !errors.Is(err, abi.ErrDescriptors) { // with these the answer is there, see ask
 			return
 		}
 		select {
@@ -68,6 +73,7 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err,
 		unix.ECONNRESET) { // after these a last answer may still be unread
+		l.close()
 		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
 	}
 	timeout := time.NewTimer(patience)

@@ -81,7 +81,8 @@ func (row *accountRow) test(t *testing.T) {
 	}
 }
 
-// round does the requests of a row, in a session that ends. The first time tables of the device may grow, for all users.
+// round does the requests of a row, in a session that ends. The first time tables of the device may grow, for all
+// users.
 func (row *accountRow) round(t *testing.T, s *Server, dev *stepped, first bool) {
 	t.Run("round", func(t *testing.T) {
 		c := &accountant{bareSession: newBareSession(t, s), device: dev}
