@@ -34,17 +34,26 @@ func (c *CQ) Entries() int {
 	return c.ring.Entries()
 }
 
-// Resize moves the completions to another ring and uses that from now on. It
-// returns false, and does nothing, if they do not fit. The application must not
-// use the queue meanwhile.
-func (c *CQ) Resize(r *ring.CQ) bool {
-	acquire(c.lock)
-	defer release(c.lock)
-	if !c.ring.MoveTo(r) {
-		return false
+// MoveMost is how many entries a step of a resize moves.
+const MoveMost = 1024
+
+// Resize moves the completions to another ring. The caller calls step until it is done; in between others may have the
+// CQ. From then on the CQ uses that ring or, if the completions do not fit, the one from before. The application must
+// not use the queue meanwhile.
+func (c *CQ) Resize(r *ring.CQ) (step func() (moved int, done, fits bool)) {
+	var m *ring.Move
+	return func() (moved int, done, fits bool) {
+		acquire(c.lock)
+		defer release(c.lock)
+		if m == nil {
+			m = c.ring.MoveTo(r)
+		}
+		moved, done, fits = m.Step(MoveMost)
+		if done && fits {
+			c.ring = r
+		}
+		return moved, done, fits
 	}
-	c.ring = r
-	return true
 }
 
 // push adds a completion. If that raises an event, the CQ is listed in due, unless due

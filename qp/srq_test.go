@@ -84,8 +84,8 @@ func TestSRQResize(t *testing.T) {
 	b := ring.Alloc(ring.RecvSize(2*hostEntries, 4))
 	larger, err := ring.NewRecv(b, 2*hostEntries, 4)
 	h.must(err)
-	if !h.srq.Resize(larger) {
-		t.Fatal("there is no room")
+	if n, done, fits := h.srq.Resize(larger)(); n != 1 || !done || !fits {
+		t.Fatalf("got %d receives moved, %v, %v; want 1, all, and room for it", n, done, fits)
 	}
 	h.rq, err = ring.OpenRecv(b)
 	h.must(err)

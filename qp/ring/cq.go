@@ -127,7 +127,7 @@ func (q *CQ) Arm(solicitedOnly bool) {
 // Len returns how many completions wait to be polled. (Application)
 func (q *CQ) Len() int { return q.count() }
 
-// MoveTo copies the completions in q to the new ring n, and reports whether there was
-// room. Neither side may touch either ring meanwhile; the application attaches to
-// n afterwards. (Device)
-func (q *CQ) MoveTo(n *CQ) bool { return q.moveTo(&n.ring) }
+// MoveTo begins to move the completions in q to the new ring n. (Device)
+func (q *CQ) MoveTo(n *CQ) *Move {
+	return &Move{from: &q.ring, to: &n.ring, start: atomic.LoadUint32(q.cons())}
+}

@@ -280,7 +280,7 @@ func FuzzHostileConsumer(f *testing.F) {
 				drainRecv(t, recv, &rwr)
 			case 6: // a resize
 				grown, larger := newCQ(t, hostileEntries<<(script[1]%2))
-				if cq.MoveTo(larger) {
+				if moved(cq.MoveTo(larger)) {
 					cqBuf, cq = grown, larger
 					if cq.next > cq.entries {
 						t.Fatalf("%d completions were moved to a ring of %d", cq.next, cq.entries)

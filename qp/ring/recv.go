@@ -103,7 +103,7 @@ func (q *Recv) Sleep() { storeFence(q.wake(), 1) }
 // Awake ends Sleep: posting rings no doorbell any more. (Device)
 func (q *Recv) Awake() { storeFence(q.wake(), 0) }
 
-// MoveTo copies the receives in q to the new ring n, and reports whether there was
-// room. Neither side may touch either ring meanwhile; the application attaches to
-// n afterwards. (Device)
-func (q *Recv) MoveTo(n *Recv) bool { return q.moveTo(&n.ring) }
+// MoveTo begins to move the receives in q to the new ring n. (Device)
+func (q *Recv) MoveTo(n *Recv) *Move {
+	return &Move{from: &q.ring, to: &n.ring, start: q.released, pops: true}
+}

@@ -157,22 +157,38 @@ func (r *ring) Discard() {
 	}
 }
 
-// moveTo copies the entries of r that are published and not consumed to the empty ring
-// n of the same slot size, and reports whether there was room. Neither side may use
-// either ring meanwhile. It takes both indices from the shared buffer; count is checked.
-func (r *ring) moveTo(n *ring) bool {
-	cons := atomic.LoadUint32(r.cons())
-	count := atomic.LoadUint32(r.prod()) - cons
-	if count > r.entries || count > n.limit || r.slotSize != n.slotSize {
-		return false
+// Move copies the entries of a ring to an empty one of the same slot size, some at a time. In between the device may
+// use the first ring; the application uses neither, and attaches to the second one afterwards. (Device)
+type Move struct {
+	from, to *ring
+	start    uint32 // index of the first entry
+	count    uint32 // entries that are copied
+	pops     bool   // the device consumes the entries
+}
+
+// Step copies at most so many entries, and returns how many. When all are copied it is done; if they do not fit it is
+// done, too, and the second ring is of no use. It takes the producer's index from the shared buffer, and checks it.
+func (m *Move) Step(most int) (copied int, done, fits bool) {
+	n := atomic.LoadUint32(m.from.prod()) - m.start
+	if n > m.from.entries || n > m.to.limit || n < m.count || m.from.slotSize != m.to.slotSize {
+		return 0, true, false
 	}
-	for i := range count {
-		copy(n.slotBytes(i), r.slotBytes(cons+i))
+	for ; m.count < n && copied < most; copied++ {
+		copy(m.to.slotBytes(m.count), m.from.slotBytes(m.start+m.count))
+		m.count++
 	}
-	n.next = count
-	n.publish()
-	atomic.StoreUint32(n.wake(), atomic.LoadUint32(r.wake()))
-	return true
+	if m.count < n {
+		return copied, false, true
+	}
+	m.to.next = m.count
+	m.to.publish()
+	if m.pops { // what it has consumed meanwhile
+		m.to.popped = min(m.from.released-m.start, m.count)
+		m.to.prodSeen = m.to.popped
+		m.to.release(int(m.to.popped))
+	}
+	atomic.StoreUint32(m.to.wake(), atomic.LoadUint32(m.from.wake()))
+	return copied, true, true
 }
 
 func (r *ring) slotBytes(i uint32) []byte {

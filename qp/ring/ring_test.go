@@ -495,14 +495,14 @@ func TestExactCQ(t *testing.T) {
 	if dev.Push(&ib.WC{ID: 5}) {
 		t.Error("5 entries hold 6 completions")
 	}
-	if _, small := newCQ(t, 4); dev.MoveTo(small) {
+	if _, small := newCQ(t, 4); moved(dev.MoveTo(small)) {
 		t.Error("4 entries hold 5 completions")
 	}
 	var wcs [1]ib.WC
 	if n := app.Poll(wcs[:]); n != 1 || !dev.Push(&ib.WC{ID: 5}) || dev.Push(&ib.WC{ID: 6}) {
 		t.Errorf("%d polled: room for other than one", n)
 	}
-	if _, same := newCQ(t, 5); !dev.MoveTo(same) || same.Push(&ib.WC{}) {
+	if _, same := newCQ(t, 5); !moved(dev.MoveTo(same)) || same.Push(&ib.WC{}) {
 		t.Error("5 entries have room for other than 5 completions")
 	}
 }

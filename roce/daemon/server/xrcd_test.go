@@ -293,3 +293,21 @@ func TestDomainTraffic(t *testing.T) {
 	}
 	must(t, ini.Close())
 }
+
+// TestMostOpeners: a target QP has no more handles than a shard can tell of an event. One that is closed makes room.
+func TestMostOpeners(t *testing.T) {
+	s, _ := newServer(t)
+	c := newBareSession(t, s)
+	x := c.make(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{}))
+	made, err := abi.Get[abi.Ring](c.ask(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{XRCD: x, Type: uint32(ib.XRCTGT)})))
+	must(t, err)
+	open := abi.Put(nil, &abi.OpenQP{XRCD: x, QPN: made.Num, Type: uint32(ib.XRCTGT)})
+	for range mostOpeners - 1 {
+		c.make(abi.OpOpenQP, open)
+	}
+	if _, err := c.answer(abi.OpOpenQP, open, nil); !errors.Is(err, ib.ErrLimit) {
+		t.Errorf("handle %d: got %v, want ErrLimit", mostOpeners+1, err)
+	}
+	must(t, c.close(made.Handle))
+	c.make(abi.OpOpenQP, open)
+}

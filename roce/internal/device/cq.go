@@ -195,9 +195,7 @@ func (c *CQ) Resize(entries int) error {
 	if err != nil {
 		return err
 	}
-	fits := false
-	c.home.Locked(func() { fits = c.core.Resize(device) })
-	if !fits {
+	if !c.home.InSteps(c.core.Resize(device)) {
 		return driver.Refuse("resize CQ", "Entries", entries,
 			"at least the completions that are in the queue; poll them first", ib.ErrInvalid)
 	}

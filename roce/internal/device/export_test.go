@@ -28,6 +28,7 @@ const (
 	TurnAnswers    = engine.TurnAnswers
 	FlushMost      = qp.FlushMost
 	MaxMcastQPs    = maxMcastQPs
+	MoveMost       = qp.MoveMost
 )
 
 // LinkDown tells the device that a link has failed.
@@ -44,3 +45,11 @@ func (d *Device) CMLongestHold() int { return d.cm.LongestHold() }
 
 // CMHeld returns how many connections count for the owner of a channel.
 func (d *Device) CMHeld(ch ib.CM) int { return d.cm.Held(ch.(*CM)) }
+
+// LongestHold returns the largest number of objects that a verb has looked at in one hold of a shard's lock.
+func (d *Device) LongestHold() (most int) {
+	for i := range d.Shards() {
+		most = max(most, d.shard(i).LongestHold())
+	}
+	return most
+}

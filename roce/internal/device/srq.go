@@ -179,9 +179,7 @@ func (q *SRQ) resize(size int) error {
 	if err != nil {
 		return err
 	}
-	fits := false
-	q.pd.dev.shard(0).Locked(func() { fits = q.core.Resize(device) })
-	if !fits {
+	if !q.pd.dev.shard(0).InSteps(q.core.Resize(device)) {
 		return driver.Refuse("resize SRQ", "MaxWR", size,
 			"at least the number of posted receives; try again when messages have used some", ib.ErrInvalid)
 	}
@@ -240,7 +238,7 @@ func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 	d.srqs--
 	gone = slowmem.NoTurn
 	if q.typ == ib.SRQXRC {
-		d.engine.Each(q.forget)
+		q.forget()
 		if w := q.pd.worker(); w != nil {
 			gone = w.part.Drained()
 		}
@@ -252,15 +250,13 @@ func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 	return gone, nil
 }
 
-// forget removes an XRC SRQ from a shard, whose lock the caller holds, and from the shard's
-// target QPs. When all shards have done so, none of them uses the SRQ's ring any more, or its
-// CQ for the SRQ's completions.
-func (q *SRQ) forget(s *engine.Shard) {
-	s.SetSRQ(q.num, nil)
+// forget removes an XRC SRQ from the shards, so that no target QP finds it any more, and then from
+// the target QPs, for each of which the shard may take turns. When it returns no shard uses the SRQ's ring
+// any more, or its CQ for the SRQ's completions. The caller holds Device.mu.
+func (q *SRQ) forget() {
+	q.pd.dev.engine.Each(func(s *engine.Shard) { s.SetSRQ(q.num, nil) })
 	for target := range q.xrcd.targets {
-		if target.part.Shard() == s {
-			target.part.Core().ForgetSRQ(q.core)
-		}
+		target.part.Shard().Locked(func() { target.part.ForgetSRQ(q.core) })
 	}
 }
 

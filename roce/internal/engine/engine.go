@@ -162,9 +162,7 @@ func (e *Engine) several() bool { return len(e.shards) > 1 }
 // Each calls f for one shard after the other, under the shard's lock.
 func (e *Engine) Each(f func(*Shard)) {
 	for _, s := range e.shards {
-		s.mu.Lock()
-		f(s)
-		s.mu.Unlock()
+		s.Locked(func() { f(s) })
 	}
 }
 

@@ -65,10 +65,6 @@ func (q *QP) Type() ib.QPType { return q.typ }
 // Shard returns the shard that the QP belongs to.
 func (q *QP) Shard() *Shard { return q.shard }
 
-// Core returns the state machine; the caller holds the shard's lock (Engine.Each). It is
-// nil if the QP is closed.
-func (q *QP) Core() *qp.QP { return q.core }
-
 // Room reports whether the shard has a free QP number.
 func (s *Shard) Room() bool {
 	s.mu.Lock()
@@ -111,6 +107,12 @@ func (q *QP) Close() (gone <-chan struct{}) {
 	q.core = nil
 	s.wake() // QPs that waited for its destination may send now
 	return q.forget()
+}
+
+// ForgetSRQ makes an XRC target forget an SRQ. The caller holds the lock of the shard.
+func (q *QP) ForgetSRQ(srq *qp.SRQ) {
+	q.shard.visited++
+	q.core.ForgetSRQ(srq)
 }
 
 // placedBy notes that a worker gets placements of the QP. Only an XRC target whose XRC domain several

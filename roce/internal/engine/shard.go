@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/goroce/goroce/ib"
@@ -34,6 +35,8 @@ type Shard struct {
 	stats     Stats
 	current   *QP // the QP that the turn is working on, for recovery from faults: see fault.go
 	closed    bool
+	visited   int // QPs that the present hold of mu, by Locked, InSteps or Each, has looked at
+	longest   int // objects in one such hold
 
 	doorbells doorbells
 	mail      mailbox // runs that arrived by other shards' links
@@ -152,7 +155,36 @@ func (s *Shard) deadline() ib.Instant {
 
 // Locked calls f between two turns, under the shard's lock.
 func (s *Shard) Locked(f func()) {
+	s.InSteps(func() (int, bool, bool) {
+		f()
+		return 0, true, true
+	})
+}
+
+// InSteps calls step under the shard's lock until it is done, and returns its last result. step says how many objects
+// it has looked at; the shard may take a turn between two steps.
+func (s *Shard) InSteps(step func() (objects int, done, ok bool)) bool {
+	for {
+		if done, ok := s.lockedStep(step); done {
+			return ok
+		}
+		runtime.Gosched() // the shard's loop may wait for the lock
+	}
+}
+
+// lockedStep calls a step of InSteps, which may panic: memory that it touches may be an application's.
+func (s *Shard) lockedStep(step func() (objects int, done, ok bool)) (done, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f()
+	s.visited = 0
+	objects, done, ok := step()
+	s.longest = max(s.longest, s.visited+objects)
+	return done, ok
+}
+
+// LongestHold returns the largest number of objects that a call has looked at under the shard's lock at a time.
+func (s *Shard) LongestHold() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.longest
 }
