@@ -12,14 +12,17 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// attacks are packets, requests and doorbells that make much work, one a row. most replaces bounds of turnMost, least
-// is what 200 turns do together at least, so that the row shows something.
-var attacks = []struct {
+// attack is a row.
+type attack struct {
 	name        string
 	begin       func(x *turns)
 	most, least work
 	late        int // how many turns later than others this process's own neighbour may send
-}{
+}
+
+// attacks are packets, requests and doorbells that make much work, one a row. most replaces bounds of turnMost, least
+// is what 200 turns do together at least, so that the row shows something.
+var attacks = []attack{
 	{name: "duplicate READs of 64 MiB on one QP", begin: func(x *turns) { x.repeatReads(1) },
 		least: work{bytes: 40 << 20}},
 	{name: "duplicate READs of 64 MiB on twenty QPs of one peer", begin: func(x *turns) { x.repeatReads(20) },
@@ -203,7 +206,7 @@ func (x *turns) full(n, wrs int) []ib.QP {
 // than a bounded amount of work. The rest waits for later turns, and the neighbours have their turns in between.
 func TestTurns(t *testing.T) {
 	const count, at = 200, 5 // turns, and the one before which the neighbours post
-	for _, a := range attacks {
+	for _, a := range append(attacks, ringAttacks...) {
 		t.Run(a.name, func(t *testing.T) {
 			x := newTurns(t)
 			a.begin(x)
