@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -32,6 +33,7 @@ func (a *attacker) count(what string) { a.Counts[what]++ }
 
 // attacks are the attacks by name. Each runs the given number of rounds, or until it is killed if that is 0.
 var attacks = map[string]func(a *attacker, rounds int){
+	"every":       (*attacker).every,
 	"requests":    (*attacker).requests,
 	"descriptors": (*attacker).descriptors,
 	"rings":       (*attacker).rings,
@@ -45,6 +47,10 @@ var attacks = map[string]func(a *attacker, rounds int){
 
 // hostile is the role of a child that runs an attack.
 func hostile(c *parent) {
+	if c.Nobody {
+		must(syscall.Setgid(nobody))
+		must(syscall.Setuid(nobody))
+	}
 	a := &attacker{job: c.job, rng: rand.New(rand.NewPCG(c.Seed, 3)), report: report{Counts: map[string]int{}}}
 	if c.Rounds == 0 {
 		c.tell("begins")
@@ -110,28 +116,7 @@ func (a *attacker) requests(rounds int) {
 		if q == nil {
 			q = newQueues(a.Socket)
 		}
-		op := abi.Op(a.rng.IntN(int(abi.OpShareMemory) + 2))
-		size := int(bodySizes[op])
-		if a.rng.IntN(8) == 0 {
-			size = a.rng.IntN(200)
-		}
-		var give []int
-		memory := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
-		if a.rng.IntN(3) == 0 || slices.Contains(takeMemory, op) {
-			give = []int{memory, q.wakes[0]}[:1+a.rng.IntN(2)]
-		}
-		body := a.body(size)
-		status, _, fds, err := q.call(op, body, give...)
-		abi.CloseAll(append(fds, memory))
-		switch {
-		case err != nil:
-			a.count("hung up")
-		case status == abi.OK:
-			a.count("done")
-		default:
-			a.count("refused")
-		}
-		if err != nil || a.rng.IntN(500) == 0 {
+		if !a.try(q, abi.Op(a.rng.IntN(int(abi.OpShareMemory)+2))) || a.rng.IntN(500) == 0 {
 			q.close()
 			q = nil
 		}
@@ -139,6 +124,30 @@ func (a *attacker) requests(rounds int) {
 	if q != nil {
 		q.close()
 	}
+}
+
+// try sends a request with arguments at random. It returns false if the daemon has ended the connection.
+func (a *attacker) try(q *queues, op abi.Op) bool {
+	size := int(bodySizes[op])
+	if a.rng.IntN(8) == 0 {
+		size = a.rng.IntN(200)
+	}
+	var give []int
+	memory := newMemfd(0, hostileMemory, unix.F_SEAL_SHRINK)
+	if a.rng.IntN(3) == 0 || slices.Contains(takeMemory, op) {
+		give = []int{memory, q.wakes[0]}[:1+a.rng.IntN(2)]
+	}
+	status, _, fds, err := q.call(op, a.body(size), give...)
+	abi.CloseAll(append(fds, memory))
+	switch {
+	case err != nil:
+		a.count("hung up")
+	case status == abi.OK:
+		a.count("done")
+	default:
+		a.count("refused")
+	}
+	return err == nil
 }
 
 // body returns random bytes, many of which are plausible: handles, kinds, masks, small sizes.

@@ -36,6 +36,7 @@ type job struct {
 	Process bool // use memory that is no memfd
 	Patient bool // requesters use the timing steadily
 
+	Nobody bool     // hostile: become another user first
 	Attack string   // hostile: name of the attack
 	Rounds int      // hostile: how many rounds; 0 means until it is killed
 	Want   []string // hostile: keys of report.Counts that must not be 0; the rounds are repeated for them

@@ -188,16 +188,21 @@ func (g *greed) burn() {
 func startGreedy(t testing.TB, d *daemon) (c *child, took report) {
 	t.Helper()
 	require.Root(t) // the child is another user
-	// The test's directories are accessible to its user only; the socket's mode admits everybody.
+	d.admitAll(t)
+	c = startChild(t, "greedy", job{Socket: d.socket})
+	c.hear(&took)
+	c.standBack()
+	return c, took
+}
+
+// admitAll lets all users reach the daemon's socket, whose mode admits them: the test's directories are its user's.
+func (d *daemon) admitAll(t testing.TB) {
+	t.Helper()
 	for dir := d.dir; dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c = startChild(t, "greedy", job{Socket: d.socket})
-	c.hear(&took)
-	c.standBack()
-	return c, took
 }
 
 // TestGreedy checks that a user which holds all that it may, and goes on requesting more, does

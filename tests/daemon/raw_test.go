@@ -133,6 +133,12 @@ func newQueues(socket string) *queues {
 	r, err := dialRaw(socket)
 	must(err)
 	q := &queues{raw: r}
+	q.build()
+	return q
+}
+
+// build opens the device and makes the objects.
+func (q *queues) build() {
 	q.open()
 	status, body, _, err := q.call(abi.OpGIDs, abi.Put(nil, &abi.Port{Port: 1}))
 	must(err)
@@ -164,7 +170,6 @@ func newQueues(socket string) *queues {
 	for i := range q.qps {
 		q.bringUp(i)
 	}
-	return q
 }
 
 // shareMemory shares a memfd for regions.
