@@ -87,7 +87,7 @@ func (r *runner) serveHTTP(on *sockets, admin http.Handler) (servers web) {
 func (r *runner) observe(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", r.health)
 	if r.Metrics != nil {
-		mux.Handle("GET /metrics", r.Metrics(r.daemon))
+		mux.Handle("GET /metrics", r.unlessStalled(r.Metrics(r.daemon)))
 	}
 }
 
@@ -120,10 +120,31 @@ func (r *runner) status(w http.ResponseWriter, _ *http.Request) {
 	WriteJSON(w, http.StatusOK, r.daemon.Status())
 }
 
-// health asks whether the daemon answers and goes on, as the watchdog does. Only one request at a time does so, so that
-// requests do not pile up if the daemon hangs.
+// health says whether the daemon goes on.
 func (r *runner) health(w http.ResponseWriter, req *http.Request) {
-	ctx, cancel := context.WithTimeoutCause(req.Context(), healthLimit, errSilent)
+	if err := r.goesOn(req.Context()); err != nil {
+		WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "stalled", "error": err.Error()})
+		return
+	}
+	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// unlessStalled serves h, which waits for all shards, only if the daemon goes on: no request waits for a shard that
+// hangs.
+func (r *runner) unlessStalled(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if err := r.goesOn(req.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// goesOn asks whether the daemon answers and goes on, as the watchdog does. Only one request at a time does so, so that
+// requests do not pile up if the daemon hangs.
+func (r *runner) goesOn(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, healthLimit, errSilent)
 	defer cancel()
 	done := make(chan error, 1)
 	select {
@@ -135,7 +156,6 @@ func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 		}()
 	case <-ctx.Done():
 	}
-	var err error
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -145,11 +165,7 @@ func (r *runner) health(w http.ResponseWriter, req *http.Request) {
 			err = context.Cause(ctx)
 		}
 	}
-	if err != nil {
-		WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "stalled", "error": err.Error()})
-		return
-	}
-	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return err
 }
 
 // lastWord is how long a daemon whose time is over may take to say which part of it hangs.

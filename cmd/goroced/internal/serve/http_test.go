@@ -251,14 +251,25 @@ func (s *stalling) Alive(ctx context.Context) error {
 }
 
 // TestStalled: a daemon that answers is not healthy if a shard hangs, and /healthz says which, in time for a probe of
-// 5 seconds.
+// 5 seconds. So does /metrics, which does not wait for the shard.
 func TestStalled(t *testing.T) {
+	for _, path := range []string{"/healthz", "/metrics"} {
+		t.Run(path, func(t *testing.T) { stalled(t, path) })
+	}
+}
+
+func stalled(t *testing.T, path string) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newStalling()
 		r := &runner{daemon: d, asking: make(chan struct{}, 1)}
+		r.Metrics = func(Daemon) http.Handler {
+			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-d.goOn })
+		}
+		mux := http.NewServeMux()
+		r.observe(mux)
 		ask := func() (int, string) {
 			w := httptest.NewRecorder()
-			r.health(w, httptest.NewRequest("GET", "/healthz", nil))
+			mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 			return w.Code, w.Body.String()
 		}
 		began := time.Now()
@@ -390,9 +401,12 @@ func TestIndex(t *testing.T) {
 
 // TestMetrics: what the caller has to say is served on both.
 func TestMetrics(t *testing.T) {
-	r := &runner{Options: Options{Metrics: func(Daemon) http.Handler {
+	d := newStalling()
+	close(d.goOn)
+	r := &runner{daemon: d, asking: make(chan struct{}, 1)}
+	r.Metrics = func(Daemon) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("figures")) })
-	}}}
+	}
 	mux := http.NewServeMux()
 	r.observe(mux)
 	w := httptest.NewRecorder()
