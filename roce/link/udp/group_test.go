@@ -8,9 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 func TestMembership(t *testing.T) {
@@ -127,4 +129,45 @@ func TestGroupTaken(t *testing.T) {
 	if err := l.Join(group); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
+}
+
+// TestManyGroups: a call of Recv looks at a few groups, and at the address in any case. Frames to all groups arrive in
+// the end.
+func TestManyGroups(t *testing.T) {
+	const groups = 5 * udp.RecvGroups
+	na, nb := linktest.NewVeth(t, 1500)
+	nb.Command(t, "sh", "-c", "echo 100 >/proc/sys/net/ipv4/igmp_max_memberships")
+	a, b := openIn(t, na, udp.Options{}, na.Addr4), openIn(t, nb, udp.Options{}, nb.Addr4)
+	own := b.Caps().Local[0]
+	var all []link.Run
+	for range groups {
+		g := linktest.NewGroup(b)
+		if err := b.Join(g); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, linktest.NewDatagram(a, g, 64))
+	}
+	for range 3 * groups {
+		linktest.SendAll(t, a, []link.Run{linktest.NewDatagram(a, own, 64)})
+	}
+	linktest.SendAll(t, a, all)
+	seen := map[ib.GID]int{}
+	require.Until(t, "all frames arrive", func() bool {
+		var in [32]link.Run
+		n, err := b.Recv(0, in[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		few := map[ib.GID]bool{}
+		for _, r := range in[:n] {
+			seen[r.Dst] += r.Frames()
+			if r.Dst != own {
+				few[r.Dst] = true
+			}
+		}
+		if len(few) > udp.RecvGroups {
+			t.Fatalf("got frames to %d groups in one call, want %d at most", len(few), udp.RecvGroups)
+		}
+		return len(seen) == groups+1 && seen[own] == 3*groups
+	})
 }
