@@ -61,11 +61,13 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
 	err = v->refcnt ? EBUSY : 0;
-	if (!err) {
-		mailbox_end(&h->box); /* before the daemon closes its end, which would look like the daemon's own */
-		err = close_handle(v->context, h->handle, NULL);
-	}
 	pthread_mutex_unlock(&v->context->mutex);
+	if (err)
+		return err;
+	/* Before the daemon closes its end, which would look like the daemon's own. It waits for threads of the program,
+	 * which may wait for the lock. */
+	mailbox_end(&h->box);
+	err = close_handle(v->context, h->handle, NULL);
 	if (err)
 		return err;
 	delist(h);
