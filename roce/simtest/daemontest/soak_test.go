@@ -95,8 +95,8 @@ func (s *soak) phase(host int, lasts time.Duration, fault wrap.FaultConfig, mtu 
 }
 
 // TestSoak: what a network has done to streams is over when it is over. Clients of two daemons, who exchange pieces
-// both ways, go through loss, corruption, late and doubled packets, a link that fails and smaller MTUs. When the retries
-// of that time have ended, no stream breaks for half a minute.
+// both ways, go through loss, corruption, late and doubled packets, a link that fails and smaller MTUs. When the
+// retries of that time have ended, no stream breaks for half a minute.
 func TestSoak(t *testing.T) {
 	c := simtest.Config{Seeds: require.Rounds(2, 50)}
 	c.Link.MTU = 9000
