@@ -2,7 +2,6 @@ package rsocket
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -69,14 +68,14 @@ func (c *Conn) release() {
 	c.mu.Unlock()
 	_ = c.tr.Close()
 	// Close has been called, so a Read or Write that begins touches no memory. Wait for those that do.
-	for _, mu := range []*sync.Mutex{&c.readMu, &c.writeMu} {
-		mu.Lock()
-		mu.Unlock()
-	}
+	c.readMu.Lock()
+	c.writeMu.Lock()
 	c.mu.Lock()
 	c.maps.release()
 	c.freed = true
 	c.mu.Unlock()
+	c.writeMu.Unlock()
+	c.readMu.Unlock()
 	c.ep.close()
 }
 
