@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -71,8 +72,8 @@ func (l *control) do(op abi.Op, body []byte, fds ...int) ([]byte, []int, error) 
 	defer l.turn.Unlock()
 	l.seq++
 	err := l.conn.Send(abi.Header{Op: op, Seq: l.seq}, body, fds...)
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err,
-		unix.ECONNRESET) { // after these a last answer may still be unread
+	over := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
+	if err != nil && !over { // else the daemon has closed, and a last answer may still be unread
 		l.close()
 		return nil, nil, fmt.Errorf("%v: %w", op, ErrGone)
 	}
