@@ -70,6 +70,28 @@ func TestPreload(t *testing.T) {
 	}
 }
 
+// TestPreloadGIDAttrs: type and interface of an empty row of the GID table can be opened, and not read (EINVAL).
+func TestPreloadGIDAttrs(t *testing.T) {
+	h := &host{dir: userDir(t), libs: libs(t)}
+	socket := filepath.Join(h.dir, "s")
+	const types = "/sys/class/infiniband/blue/ports/1/gid_attrs/types"
+	if err := os.MkdirAll(socket+".d"+types, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for row, text := range map[string]string{"0": "RoCE v2\n", "1": ""} {
+		if err := os.WriteFile(filepath.Join(socket+".d"+types, row), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for row, want := range map[string]string{"0": "RoCE v2\n", "1": "Invalid argument", "2": "No such file"} {
+		cmd := exec.Command("sh", "-c", "exec cat "+types+"/"+row+" 2>&1")
+		cmd.Env = append(clean(), "GOROCED_SOCKET="+socket, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))
+		if got, err := h.launch(t, cmd).wait(t); !strings.Contains(got, want) {
+			t.Errorf("row %s: %q, %v, want %q", row, got, err, want)
+		}
+	}
+}
+
 // TestPreloadPlaces: the tree is that of the socket that programs find.
 func TestPreloadPlaces(t *testing.T) {
 	h := &host{dir: userDir(t), libs: libs(t)}

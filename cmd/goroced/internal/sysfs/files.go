@@ -92,10 +92,12 @@ func (d *Device) portFiles(all map[string]string, dir string) {
 }
 
 // gidFiles adds the rows of the GID table. As in the kernel an empty row is a GID of zeros, of which type and interface
-// cannot be read.
+// are there, but cannot be read: the files are empty, and libgoroce-sys.so lets read fail with EINVAL.
 func (d *Device) gidFiles(all map[string]string, dir string) {
 	for i := range d.Port.GIDTableLen {
 		all[fmt.Sprintf("%s/gids/%d", dir, i)] = gid(ib.GID{})
+		all[fmt.Sprintf("%s/gid_attrs/types/%d", dir, i)] = ""
+		all[fmt.Sprintf("%s/gid_attrs/ndevs/%d", dir, i)] = ""
 	}
 	for _, e := range d.GIDs {
 		all[fmt.Sprintf("%s/gids/%d", dir, e.Index)] = gid(e.GID)

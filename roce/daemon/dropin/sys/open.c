@@ -94,7 +94,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 /* sys_special opens a file that is made when it is opened. */
 static bool sys_special(const char *path, int flags, int *fd)
 {
-	return sys_counter(path, flags, fd) || sys_cm(path, flags, fd);
+	return sys_counter(path, flags, fd) || sys_cm(path, flags, fd) || sys_gid_attr(path, flags, fd);
 }
 
 static int flags_of(const char *mode)

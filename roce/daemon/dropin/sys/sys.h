@@ -45,4 +45,7 @@ bool sys_counter(const char *path, int flags, int *fd);
 /* sys_cm opens /dev/infiniband/rdma_cm, likewise: cm.h. */
 bool sys_cm(const char *path, int flags, int *fd);
 
+/* sys_gid_attr opens type or interface of a row of the GID table, likewise. */
+bool sys_gid_attr(const char *path, int flags, int *fd);
+
 #endif
