@@ -107,8 +107,9 @@ func (c *conn) detach() {
 	}
 }
 
-// Unlisten ends a listener. It rejects the requests that are neither answered nor taken (Take) and raises Dropped for
-// each. One call rejects MaxStep requests at most; Unlisten is called until it returns true.
+// Unlisten ends a listener. It rejects the requests that are neither answered nor taken (Take), as the consumer's
+// refusal (Linux's cm_destroy_id), and raises Dropped for each. One call rejects MaxStep requests at most; Unlisten is
+// called until it returns true.
 func (m *Manager) Unlisten(id ListenID) (done bool) {
 	l := m.byListen[id]
 	if l == nil {
@@ -120,7 +121,7 @@ func (m *Manager) Unlisten(id ListenID) (done bool) {
 			return false
 		}
 		c := l.waiting.Front().Value.(*conn)
-		m.reject(c, ib.RejectInvalidServiceID, nil, nil)
+		m.reject(c, ib.RejectConsumer, nil, nil)
 		m.fail(c, Event{Kind: Dropped})
 	}
 	delete(m.byListen, id)

@@ -156,8 +156,8 @@ func TestUnlisten(t *testing.T) {
 
 	B.Unlisten(l)
 	B.event(Dropped)
-	if e := A.event(Rejected); e.Reason != ib.RejectInvalidServiceID {
-		t.Fatalf("A got %+v, want REJ with reason %v", e, ib.RejectInvalidServiceID)
+	if e := A.event(Rejected); e.Reason != ib.RejectConsumer {
+		t.Fatalf("A got %+v, want REJ with reason %v", e, ib.RejectConsumer)
 	}
 	w.check(A.Confirm(w.now, accepted, nil)) // what was accepted goes on
 	B.event(Established)

@@ -142,7 +142,7 @@ func (l *Listener) shut() {
 	delete(c.listeners, l.id)
 	_ = l.id.Close()
 	for r := range l.open {
-		_ = r.reject(ib.RejectInvalidServiceID, nil, nil)
+		_ = r.reject(ib.RejectConsumer, nil, nil)
 		delete(c.owners, r.id)
 		r.end(l.errClosed())
 	}
@@ -197,7 +197,7 @@ func (l *Listener) ended(conn *Conn) {
 func (c *CM) request(ev *ib.CMEvent) {
 	l := c.listeners[ev.Listener]
 	if l == nil { // the listener has been closed
-		_ = ev.ID.Reject(ib.CMReject{Reason: ib.RejectInvalidServiceID})
+		_ = ev.ID.Reject(ib.CMReject{Reason: ib.RejectConsumer})
 		_ = ev.ID.Close()
 		return
 	}

@@ -266,7 +266,7 @@ func TestListenerClose(t *testing.T) {
 				t.Errorf("waited: %v", err)
 			}
 		}
-		if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
+		if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
 			t.Errorf("dialled: %v", err)
 		}
 		if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.Is(err, ib.ErrClosed) {
