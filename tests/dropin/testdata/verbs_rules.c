@@ -645,6 +645,7 @@ static void mistakes(void)
 	struct ibv_srq *srq;
 	struct ibv_wc wc;
 	union ibv_gid group = {.raw = {0xFF, 0x0E, [15] = 9}}, host;
+	union ibv_gid v4 = {.raw = {[10] = 0xFF, 0xFF, 239, 1, 1, 9}}; /* 239.1.1.9 */
 
 	open_first();
 	IS(0, ibv_query_gid(ctx, 1, 0, &host));
@@ -660,6 +661,10 @@ static void mistakes(void)
 	REFUSED(EINVAL, ibv_attach_mcast(rc, &group, 0));
 	REFUSED(EINVAL, ibv_attach_mcast(ud, &host, 0));
 	REFUSED(EINVAL, ibv_detach_mcast(ud, &group, 0));
+	IS(0, ibv_attach_mcast(ud, &v4, 0));
+	IS(0, ibv_attach_mcast(ud, &v4, 0)); /* which changes nothing */
+	REFUSED(EBUSY, ibv_destroy_qp(ud));
+	IS(0, ibv_detach_mcast(ud, &v4, 0));
 	connect_qp(rc, rc->qp_num);
 	IS(EINVAL, ibv_post_send(rc, NULL, &bad_send));
 	IS(EINVAL, ibv_post_send(rc, &(struct ibv_send_wr){.opcode = 77}, NULL));

@@ -378,6 +378,13 @@ int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to);
 void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to);
 
 /* qp.c, qp_modify.c, qp_ex.c, post.c, short.c */
+
+/* A multicast group that a QP is attached to. */
+struct membership {
+	union ibv_gid gid;
+	struct membership *next;
+};
+
 struct qp {
 	union {
 		struct ibv_qp v;
@@ -391,6 +398,7 @@ struct qp {
 	bool sig_all, has_ex;
 	uint32_t pd;               /* handle */
 	struct region regions[4]; /* looked up last; under the lock of sq */
+	struct membership *groups; /* under v.mutex */
 
 	/* From wr_start to wr_complete, under the lock of sq. */
 	uint32_t built; /* requests so far */

@@ -118,6 +118,10 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 
 static void release(struct qp *q)
 {
+	for (struct membership *m; (m = q->groups);) {
+		q->groups = m->next;
+		free(m);
+	}
 	shared_free(&q->pages);
 	ring_destroy(&q->sq);
 	ring_destroy(&q->rq);
@@ -261,8 +265,14 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 	struct context *c = context_of(v->context);
 	struct qp *q = qp_of(v);
 	struct goroce_close_reply r;
-	int err = close_handle(v->context, v->handle, &r);
+	int err;
 
+	pthread_mutex_lock(&v->mutex);
+	err = q->groups && !gone(v->context) ? EBUSY : 0;
+	pthread_mutex_unlock(&v->mutex);
+	if (err)
+		return errno = err;
+	err = close_handle(v->context, v->handle, &r);
 	if (err)
 		return err;
 	table_remove(&c->objects, v->handle);
@@ -280,12 +290,49 @@ static int group(struct ibv_qp *v, uint16_t op, const union ibv_gid *gid)
 	return ask(v->context, op, &request, sizeof(request), NULL, 0);
 }
 
+/* membership_of returns where the membership in a group is linked, or the end of the list. */
+static struct membership **membership_of(struct qp *q, const union ibv_gid *gid)
+{
+	struct membership **m = &q->groups;
+
+	while (*m && memcmp(&(*m)->gid, gid, sizeof(*gid)))
+		m = &(*m)->next;
+	return m;
+}
+
 EXPORT int ibv_attach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
 {
-	return group(v, GOROCE_ATTACH, gid);
+	struct membership *m = calloc(1, sizeof(*m)), **at;
+	int err;
+
+	if (!m)
+		return ENOMEM;
+	m->gid = *gid;
+	pthread_mutex_lock(&v->mutex);
+	err = group(v, GOROCE_ATTACH, gid);
+	at = membership_of(qp_of(v), gid);
+	if (!err && !*at) {
+		*at = m;
+		m = NULL;
+	}
+	pthread_mutex_unlock(&v->mutex);
+	free(m);
+	return err;
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
 {
-	return group(v, GOROCE_DETACH, gid);
+	struct membership *m = NULL, **at;
+	int err;
+
+	pthread_mutex_lock(&v->mutex);
+	err = group(v, GOROCE_DETACH, gid);
+	at = membership_of(qp_of(v), gid);
+	if (!err && *at) {
+		m = *at;
+		*at = m->next;
+	}
+	pthread_mutex_unlock(&v->mutex);
+	free(m);
+	return err;
 }
