@@ -145,9 +145,10 @@ static void memory(void)
 	IS(0, ibv_dereg_mr(m));
 	MUST(m = ibv_reg_mr(pd, p, 4096, ALL | IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_HUGETLB | 1 << 28));
 	key = m->rkey;
-	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, 0, NULL, NULL, 0, 0));
+	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, 0, NULL, NULL, 0, 0));
 	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, 8, NULL, NULL, 0, 0));
-	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p + 4096, 4097, 0));
+	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p + 4096, 4097, 0));
+	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf, 0, 0));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_ACCESS, (void *)1, (void *)1, 1, IBV_ACCESS_REMOTE_READ));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, buf, 10, ALL));
 	MUST(m->addr == buf && m->length == 10 && m->rkey == key);

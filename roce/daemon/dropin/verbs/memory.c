@@ -236,6 +236,8 @@ static void rereg_done(struct mr *mr, const struct request *q, const struct mr *
 	}
 }
 
+/* refuse_rereg returns IBV_REREG_MR_ERR_INPUT for what libibverbs refuses itself, and IBV_REREG_MR_ERR_CMD for what the
+ * kernel refuses. */
 static int refuse_rereg(int code, int err)
 {
 	errno = err;
@@ -254,15 +256,17 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	struct mr to = *mr_of(mr);
 	int err;
 
-	if (!flags || flags & ~all || (moves && (!addr || !length)) || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
+	if (flags & ~all || (moves && (!addr || !length)) || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
 		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, EINVAL);
+	if (!flags)
+		return refuse_rereg(IBV_REREG_MR_ERR_CMD, EINVAL);
 	err = describe(&r.to, moves ? addr : NULL, moves ? length : 0, (uintptr_t)addr, rights_of);
 	if (err)
-		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, err);
+		return refuse_rereg(IBV_REREG_MR_ERR_CMD, err);
 	r.to.pd = flags & IBV_REREG_MR_CHANGE_PD ? pd->handle : 0;
 	err = request_memory(&q, rights_of);
 	if (err)
-		return refuse_rereg(gone(mr->context) ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT, err);
+		return refuse_rereg(IBV_REREG_MR_ERR_CMD, err);
 	to.v.lkey = to.v.rkey = q.reply.key;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		to.v.pd = pd;
