@@ -94,6 +94,8 @@ static void arguments(void)
 	IS(0, ibv_query_port(ctx, 1, &port));
 	errno = 0;
 	IS(-1, ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
+	IS(EINVAL, ibv_query_gid_ex(ctx, 1, 0, &(struct ibv_gid_entry){0}, 1));
+	IS(-EINVAL, (int)ibv_query_gid_table(ctx, &(struct ibv_gid_entry){0}, 1, 1));
 	IS(EINVAL, errno);
 	IS(-1, ibv_query_pkey(ctx, 1, 1, &pkey));
 	IS(-1, ibv_get_pkey_index(ctx, 1, htobe16(0x1234)));
@@ -138,7 +140,7 @@ static void memory(void)
 	FAILS(EFAULT, ibv_reg_mr(pd, NULL, 1, IBV_ACCESS_LOCAL_WRITE));
 	FAILS(EFAULT, ibv_reg_mr(pd, p + 4096, 4097, 0));
 	FAILS(EFAULT, ibv_reg_mr(pd, p, 4097, IBV_ACCESS_LOCAL_WRITE));
-	FAILS(EFAULT, ibv_reg_mr(pd, p, SIZE_MAX, 0));
+	FAILS(EINVAL, ibv_reg_mr(pd, p, SIZE_MAX, 0)); /* which wraps */
 	FAILS(EINVAL, ibv_reg_mr(pd, p, 1, IBV_ACCESS_REMOTE_WRITE));
 	FAILS(EINVAL, ibv_reg_mr(pd, p, 1, 1 << 15));
 	MUST(m = ibv_reg_mr(pd, p, 8192, IBV_ACCESS_REMOTE_READ));

@@ -48,7 +48,7 @@ static int mapped(uintptr_t from, uintptr_t to, bool write)
 
 /*
  * check faults the pages in, as an RNIC's driver does when it pins them: EFAULT if they are not there, or not
- * writable. Memory that is registered on demand need not be there yet.
+ * writable; EINVAL if the range wraps. Memory that is registered on demand need not be there yet.
  */
 static int check(const void *addr, size_t length, unsigned int access)
 {
@@ -59,7 +59,7 @@ static int check(const void *addr, size_t length, unsigned int access)
 	if (!length || access & IBV_ACCESS_ON_DEMAND)
 		return 0;
 	if ((uintptr_t)addr + length < (uintptr_t)addr || to < from)
-		return EFAULT;
+		return EINVAL;
 	if (!madvise((void *)from, to - from, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
 		return 0;
 	if (errno == ENOMEM || errno == EFAULT)

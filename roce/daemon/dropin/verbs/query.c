@@ -274,9 +274,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t inde
 	struct ibv_gid_entry entry;
 	int err;
 
-	if (flags)
-		return EOPNOTSUPP;
-	if (size < sizeof(entry))
+	if (flags || size < sizeof(entry))
 		return EINVAL;
 	err = gid_at(v, port, index, &row);
 	if (err)
@@ -295,7 +293,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *v, struct ibv_gid_entry 
 	int err;
 
 	if (flags)
-		return -EOPNOTSUPP;
+		return -EINVAL;
 	if (size < sizeof(*to))
 		return -EINVAL;
 	err = gids(v, PORT, rows, &n);
