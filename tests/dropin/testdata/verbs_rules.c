@@ -659,6 +659,10 @@ static void mistakes(void)
 			IBV_QP_QKEY)); /* one too many */
 	a.port_num = 2;
 	REFUSED(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a.port_num = 0;
+	REFUSED(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	REFUSED(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_CAP));
+	REFUSED(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_ALT_PATH));
 	a = (struct ibv_qp_attr){.qp_state = 77};
 	REFUSED(EINVAL, ibv_modify_qp(rc, &a, IBV_QP_STATE));
 	REFUSED(EINVAL, ibv_attach_mcast(rc, &group, 0));

@@ -382,6 +382,7 @@ enum {
 	IBV_QP_CUR_STATE = 1 << 1,
 	IBV_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
 	IBV_QP_ACCESS_FLAGS = 1 << 3,
+	IBV_QP_PORT = 1 << 5,
 	IBV_QP_AV = 1 << 7,
 	IBV_QP_PATH_MTU = 1 << 8,
 	IBV_QP_RETRY_CNT = 1 << 10,

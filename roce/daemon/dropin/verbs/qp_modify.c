@@ -20,8 +20,8 @@ static int convert(const struct ibv_qp_attr *a, uint32_t mask, struct goroce_qp_
 {
 	if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
 		return EINVAL;
-	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH))
-		return EOPNOTSUPP;
+	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH) || (mask & IBV_QP_PORT && !a->port_num))
+		return EINVAL;
 	if (mask & IBV_QP_STATE && a->qp_state > IBV_QPS_ERR)
 		return EINVAL;
 	r->mask = mask;
