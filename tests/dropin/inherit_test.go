@@ -51,3 +51,14 @@ func TestForkedMeanwhile(t *testing.T) {
 		newHost(t, nil).run(t, program, "making", fmt.Sprint(rounds(300, 2000, 2000))).ok(t)
 	})
 }
+
+// TestForkedConnects: a child of a process that has used librdmacm connects by IDs that it makes itself.
+func TestForkedConnects(t *testing.T) {
+	besides(t)
+	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
+		require.Missing(t, "needs rdma/rdma_cma.h of package librdmacm-dev: %v", err)
+	}
+	program := compile(t, "testdata/cm_forked.c", "-lrdmacm", "-libverbs")
+	h := newHost(t, nil)
+	h.run(t, program, h.addr.String()).ok(t)
+}

@@ -510,62 +510,150 @@ static void resize(void)
 	unmapped();
 }
 
-/* A forked child has no verbs of its parent, and disturbs nothing. That another thread of the parent has the context's
+/* has returns how many readable events a descriptor has. */
+static int has(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 0);
+}
+
+/* What a child has inherited. */
+struct legacy {
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *of; /* the channel */
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	struct ibv_ah *ah;
+};
+
+/* dead: objects that were inherited, and all that is to be made of them, give ENODEV. */
+static void dead(const struct legacy *l)
+{
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_qp_init_attr of = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp_attr qp = {.qp_state = IBV_QPS_ERR};
+	struct ibv_ah_attr ah = {.is_global = 1, .port_num = 1};
+	struct ibv_cq *got;
+	struct ibv_wc wc;
+	void *context;
+
+	IS(ENODEV, post(l->qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 1)));
+	IS(ENODEV, receive(l->qp, piece(0, 1), 1));
+	IS(-1, ibv_poll_cq(cq, 1, &wc));
+	IS(ENODEV, errno);
+	FAILS(ENODEV, ibv_reg_mr(pd, buf, 1, 0));
+	FAILS(ENODEV, ibv_create_srq(pd, &srq));
+	FAILS(ENODEV, ibv_create_qp(pd, &of));
+	FAILS(ENODEV, ibv_create_ah(pd, &ah));
+	FAILS(ENODEV, ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	FAILS(ENODEV, ibv_create_cq(ctx, 1, NULL, l->channel, 0));
+	IS(ENODEV, ibv_req_notify_cq(cq, 0));
+	REFUSED(ENODEV, ibv_resize_cq(cq, 1));
+	REFUSED(ENODEV, ibv_modify_srq(l->srq, &srq.attr, IBV_SRQ_MAX_WR));
+	REFUSED(ENODEV, ibv_query_srq(l->srq, &srq.attr));
+	REFUSED(ENODEV, ibv_modify_qp(l->qp, &qp, IBV_QP_STATE));
+	REFUSED(ENODEV, ibv_query_qp(l->qp, &qp, IBV_QP_STATE, &of));
+	IS(-1, ibv_get_cq_event(l->channel, &got, &context));
+	IS(ENODEV, errno);
+	ibv_ack_cq_events(l->of, 0);
+}
+
+/* destroyed: to destroy what was inherited frees the child's memory, and no more. */
+static void destroyed(const struct legacy *l, struct ibv_cq *first, struct ibv_pd *domain)
+{
+	IS(0, ibv_destroy_ah(l->ah));
+	IS(0, ibv_dealloc_mw(l->mw));
+	IS(0, ibv_dereg_mr(l->mr));
+	IS(0, ibv_destroy_qp(l->qp));
+	IS(0, ibv_destroy_srq(l->srq));
+	IS(EBUSY, ibv_destroy_comp_channel(l->channel));
+	IS(0, ibv_destroy_cq(l->of));
+	IS(0, ibv_destroy_comp_channel(l->channel));
+	IS(0, ibv_destroy_cq(first));
+	IS(0, ibv_dealloc_pd(domain));
+}
+
+/* anew: an inherited context serves what the child makes itself. Handles are those of the parent's objects, too. */
+static void anew(const struct legacy *l)
+{
+	int number = ctx->async_fd, flags = fcntl(number, F_GETFL), other;
+	struct ibv_cq *first = cq;
+	struct ibv_pd *domain = pd;
+	struct ibv_mr *whole = mr;
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
+	struct ibv_async_event e;
+	struct ibv_qp *qp;
+	union ibv_gid gid;
+
+	MUST((other = open("/dev/null", O_RDONLY)) >= 0);
+	MUST(other != number && flags & O_NONBLOCK && !has(number));
+	IS(-1, ibv_get_async_event(ctx, &e));
+	IS(EAGAIN, errno);
+	IS(number, ctx->async_fd);
+	IS(0, ibv_query_device(ctx, &device));
+	IS(0, ibv_query_port(ctx, 1, &port));
+	IS(0, ibv_query_gid(ctx, 1, 0, &gid));
+	MUST(pd = ibv_alloc_pd(ctx));
+	MUST(mr = ibv_reg_mr(pd, buf, SIZE, ALL));
+	MUST(cq = ibv_create_cq(ctx, 16, NULL, NULL, 0));
+	qp = loop(cq);
+	write_once(qp);
+	wait_wc(cq, IBV_WC_SUCCESS);
+	FAILS(ENODEV, ibv_create_cq(ctx, 1, NULL, l->channel, 0));
+	IS(0, ibv_dereg_mr(whole));
+	destroyed(l, first, domain);
+	write_once(qp);
+	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(0, has(number));
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+	IS(0, close(other));
+}
+
+/* A forked child has no objects of its parent, and disturbs nothing. That another thread of the parent has the context's
  * mutex does not hold it up. */
 static void forked(void)
 {
 	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
-	struct ibv_comp_channel *channel;
-	struct ibv_srq *srq;
-	struct ibv_qp *qp;
-	struct ibv_wc wc;
+	struct ibv_ah_attr route = {.is_global = 1, .port_num = 1, .grh.sgid_index = 0};
+	struct legacy l;
 	pid_t child;
 	int status;
 
 	open_first();
 	IS(0, ibv_fork_init());
-	qp = loop(cq);
-	MUST(srq = ibv_create_srq(pd, &init));
-	MUST(channel = ibv_create_comp_channel(ctx));
+	IS(0, ibv_query_gid(ctx, 1, 0, &route.grh.dgid));
+	l.qp = loop(cq);
+	MUST(l.srq = ibv_create_srq(pd, &init));
+	MUST(l.channel = ibv_create_comp_channel(ctx));
+	MUST(l.of = ibv_create_cq(ctx, 1, NULL, l.channel, 0));
+	MUST(l.mr = ibv_reg_mr(pd, buf, 1, 0));
+	MUST(l.mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	MUST(l.ah = ibv_create_ah(pd, &route));
+	MUST(!fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK));
 	MUST(!pthread_mutex_lock(&ctx->mutex));
 	MUST((child = fork()) >= 0);
 	if (!child) {
-		struct ibv_context *old = ctx;
-		struct ibv_async_event e;
-		IS(ENODEV, post(qp, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, piece(0, 1)));
-		IS(ENODEV, receive(qp, piece(0, 1), 1));
-		IS(-1, ibv_poll_cq(cq, 1, &wc));
-		IS(ENODEV, errno);
-		FAILS(ENODEV, ibv_alloc_pd(ctx));
-		FAILS(ENODEV, ibv_reg_mr(pd, buf, 1, 0));
-		IS(ENODEV, ibv_req_notify_cq(cq, 0));
-		IS(ENODEV, ibv_destroy_qp(qp));
-		REFUSED(ENODEV, ibv_resize_cq(cq, 1));
-		REFUSED(ENODEV, ibv_modify_srq(srq, &init.attr, IBV_SRQ_MAX_WR));
-		REFUSED(ENODEV, ibv_destroy_cq(cq));
-		REFUSED(ENODEV, ibv_destroy_comp_channel(channel));
-		IS(ENODEV, ibv_dealloc_pd(pd));
-		IS(-1, ibv_get_async_event(ctx, &e));
-		IS(ENODEV, errno);
-		open_first(); /* one of its own */
-		qp = loop(cq);
-		write_once(qp);
-		wait_wc(cq, IBV_WC_SUCCESS);
-		IS(0, ibv_close_device(old));
+		dead(&l);
+		anew(&l);
 		exit(0);
 	}
 	MUST(!pthread_mutex_unlock(&ctx->mutex));
 	for (int i = 0; i < 100; i++) {
-		write_once(qp);
+		write_once(l.qp);
 		wait_wc(cq, IBV_WC_SUCCESS);
 	}
 	MUST(waitpid(child, &status, 0) == child && !status);
-	write_once(qp);
+	write_once(l.qp);
 	wait_wc(cq, IBV_WC_SUCCESS);
-	IS(0, ibv_destroy_comp_channel(channel));
-	IS(0, ibv_destroy_srq(srq));
-	IS(0, ibv_destroy_qp(qp));
-	close_all();
+	IS(0, ibv_dereg_mr(mr));
+	destroyed(&l, cq, pd);
+	free(buf);
+	IS(0, ibv_close_device(ctx));
 }
 
 static void *wait_event(void *channel)

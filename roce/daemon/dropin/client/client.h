@@ -33,7 +33,7 @@ struct control {
 	int fd;
 	pthread_mutex_t lock; /* one request at a time */
 	uint32_t seq;
-	atomic_int gone; /* 0, or why nothing works any more: EIO, ENODEV in a forked child */
+	atomic_int gone; /* 0, or why nothing works any more: EIO, ENODEV in a forked child that has none of its own */
 };
 
 struct call {
@@ -59,6 +59,7 @@ void fds_begin(void);
 int fds_add(int fd);
 void fds_end(void);
 void fds_give(int fd);
+int fds_move(int from, int to);
 void fds_close(int fd);
 void close_all(int *fds, int n);
 

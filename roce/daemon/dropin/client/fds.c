@@ -5,6 +5,7 @@
  */
 #include "client.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -97,6 +98,24 @@ void fds_give(int fd)
 	fds_begin();
 	drop(fd);
 	fds_end();
+}
+
+/* fds_move gives a descriptor that was added another number, whatever that was before. */
+int fds_move(int from, int to)
+{
+	int err = 0;
+
+	fds_begin();
+	if (dup3(from, to, O_CLOEXEC) < 0) {
+		err = errno;
+	} else {
+		drop(from);
+		close(from);
+		if (fds_add(to) < 0)
+			err = ENOMEM;
+	}
+	fds_end();
+	return err;
 }
 
 /* fds_close closes a descriptor that was added, if it is one. */

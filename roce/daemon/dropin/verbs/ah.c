@@ -36,8 +36,10 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	struct goroce_create_ah request = {.pd = pd->handle};
 	struct goroce_reg_reply r;
 	struct ah *ah;
-	int err = ah_to_daemon(attr, &request.ah);
+	int err = pd_dead(pd);
 
+	if (!err)
+		err = ah_to_daemon(attr, &request.ah);
 	if (err)
 		return fail(err);
 	ah = calloc(1, sizeof(*ah));
@@ -50,12 +52,13 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	}
 	ah->v = (struct ibv_ah){pd->context, pd, r.handle};
 	ah->num = r.key;
+	ah->born = forks;
 	return &ah->v;
 }
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *v)
 {
-	int err = close_handle(v->context, v->handle, NULL);
+	int err = close_object(v->context, ah_of(v)->born, v->handle);
 
 	if (!err)
 		free(ah_of(v));

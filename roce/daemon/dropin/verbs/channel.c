@@ -46,6 +46,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 		return fail(err);
 	}
 	h->handle = r.handle;
+	h->born = forks;
 	h->v = (struct ibv_comp_channel){.context = v, .fd = fd};
 	enlist(context_of(v), h);
 	return &h->v;
@@ -57,13 +58,15 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	struct channel *h = container_of(v, struct channel, v);
 	int err;
 
-	if (gone(v->context) == ENODEV) /* in a forked child the mutex may stay locked */
-		return failed(ENODEV);
 	pthread_mutex_lock(&v->context->mutex);
 	err = v->refcnt ? EBUSY : 0;
 	pthread_mutex_unlock(&v->context->mutex);
 	if (err)
 		return err;
+	if (inherited(h->born)) { /* its locks may stay locked, and it is in no list */
+		free(h);
+		return 0;
+	}
 	/* Before the daemon closes its end, which would look like the daemon's own. It waits for threads of the program,
 	 * which may wait for the lock. */
 	mailbox_end(&h->box);
@@ -104,7 +107,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void
 {
 	struct channel *h = container_of(v, struct channel, v);
 	struct taking t = {.context = context_of(v->context)};
-	int err = gone(v->context) == ENODEV ? ENODEV : mailbox_enter(&h->box);
+	int err = inherited(h->born) ? ENODEV : mailbox_enter(&h->box);
 
 	if (!err) {
 		pthread_cleanup_push(mailbox_leave, &h->box);
@@ -131,6 +134,8 @@ void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken)
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 {
+	if (inherited(cq_of(cq)->born)) /* the mutex may stay locked */
+		return;
 	pthread_mutex_lock(&cq->mutex);
 	cq->comp_events_completed += n;
 	pthread_cond_broadcast(&cq->cond);

@@ -6,9 +6,18 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 struct context *contexts;
+
+/* context_call is control_call on the connection of this process. */
+int context_call(struct ibv_context *v, struct call *call)
+{
+	int err = ready(v);
+
+	return err ? failed(err) : control_call(&context_of(v)->control, call);
+}
 
 /* ask sends a request whose reply has size bytes and no descriptors. */
 int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size)
@@ -23,7 +32,7 @@ int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, vo
 	struct call call = {
 		.op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size, .want_fds = want,
 	};
-	int err = control_call(&context_of(v)->control, &call);
+	int err = context_call(v, &call);
 
 	if (!err && want)
 		memcpy(fds, call.fds, (size_t)want * sizeof(*fds));
@@ -40,6 +49,12 @@ int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_rep
 	memset(r ? r : &none, 0, sizeof(none));
 	err = ask(v, GOROCE_CLOSE, &o, sizeof(o), r ? r : &none, sizeof(none));
 	return err && gone(v) == EIO ? 0 : err;
+}
+
+/* close_object is close_handle for what may be the parent's, which stays open there. */
+int close_object(struct ibv_context *v, uint32_t born, uint32_t handle)
+{
+	return inherited(born) ? 0 : close_handle(v, handle, NULL);
 }
 
 /* watch waits for the end of the connection, so that posts and polls learn of it without a system call. */
@@ -82,15 +97,15 @@ static int attach(struct context *c, const struct goroce_open_reply *r, int fd)
 		fds_close(fd);
 		return err;
 	}
-	err = doorbells_open(&c->v.context, r);
+	err = doorbells_open(c, r);
 	if (err)
 		mailbox_close(&c->events);
 	return err;
 }
 
-static int open_device(struct context *c)
+static int hello(struct context *c)
 {
-	struct goroce_hello_reply hello;
+	struct goroce_hello_reply reply;
 	struct goroce_open_reply r;
 	struct goroce_open open = {{0}};
 	struct call call = {
@@ -100,7 +115,7 @@ static int open_device(struct context *c)
 	int err;
 
 	memcpy(open.device, c->device->attr.name, sizeof(open.device));
-	err = daemon_hello(&c->control, &hello);
+	err = daemon_hello(&c->control, &reply);
 	if (!err)
 		err = control_call(&c->control, &call);
 	if (!err)
@@ -115,6 +130,58 @@ static int open_device(struct context *c)
 		doorbells_close(&c->doorbells);
 	}
 	return err;
+}
+
+/* open_device makes the connection. */
+static int open_device(struct context *c)
+{
+	int err = control_dial(&c->control, c->device->socket);
+
+	if (err)
+		return err;
+	err = hello(c);
+	if (err)
+		control_close(&c->control);
+	return err;
+}
+
+/* reopen makes the connection of a child. Its asynchronous events come by the number that the parent's had. */
+static int reopen(struct context *c)
+{
+	int err, number = c->v.context.async_fd, flags = fcntl(number, F_GETFL);
+
+	err = open_device(c);
+	if (err) {
+		debug("open %s in a forked child: %s", c->device->v.name, strerror(err));
+		context_inherit(c);
+		return ENODEV;
+	}
+	if (c->holds && flags >= 0 && !fds_move(c->events.fd, number)) {
+		fcntl(number, F_SETFL, flags);
+		c->events.fd = number;
+	}
+	c->holds = false;
+	c->v.context.async_fd = c->events.fd;
+	c->v.context.cmd_fd = c->control.fd;
+	atomic_store(&c->born, forks);
+	return 0;
+}
+
+/* ready returns 0 if requests can be made, or why not. A child makes its connection with the first one. */
+int ready(struct ibv_context *v)
+{
+	struct context *c = context_of(v);
+	int err = 0, cancel;
+
+	if (!inherited(atomic_load(&c->born)))
+		return gone(v);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&contexts_lock);
+	if (inherited(atomic_load(&c->born)))
+		err = reopen(c);
+	pthread_mutex_unlock(&contexts_lock);
+	pthread_setcancelstate(cancel, NULL);
+	return err ? err : gone(v);
 }
 
 static void enlist(struct context *c)
@@ -148,17 +215,13 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	pthread_mutex_init(&c->objects.lock, NULL);
 	regions_init(&c->regions);
 	shares_init(&c->shares);
-	err = control_dial(&c->control, c->device->socket);
-	if (!err) {
-		err = open_device(c);
-		if (err)
-			control_close(&c->control);
-	}
+	err = open_device(c);
 	if (err) {
 		debug("open %s: %s", v->name, strerror(err));
 		free(c);
 		return fail(err);
 	}
+	atomic_store(&c->born, forks);
 	atomic_fetch_add(&c->device->refs, 1);
 	context_set_ops(&c->v);
 	c->v.context.device = v;
@@ -177,12 +240,14 @@ EXPORT int ibv_close_device(struct ibv_context *v)
 	struct context *c = context_of(v);
 
 	delist(c);
-	if (gone(v) != ENODEV) { /* a forked child has neither the descriptors nor the thread */
+	if (!inherited(atomic_load(&c->born))) { /* else there is neither connection nor thread */
 		mailbox_end(&c->events);
 		control_end(&c->control, EIO);
 		shutdown(c->control.fd, SHUT_RDWR);
 		pthread_join(c->watcher, NULL);
 		doorbells_close(&c->doorbells);
+	} else if (c->holds) {
+		close(v->async_fd);
 	}
 	mailbox_close(&c->events);
 	control_close(&c->control);

@@ -50,8 +50,10 @@ static void release(struct cq *q)
 static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *a)
 {
 	struct cq *q;
-	int err = gone(v);
+	int err = ready(v);
 
+	if (!err && a->channel)
+		err = dead(v, container_of(a->channel, struct channel, v)->born);
 	if (err)
 		return fail(err);
 	if (!a->cqe || a->cqe > context_of(v)->device->attr.max_cqe || a->comp_vector >= (uint32_t)v->num_comp_vectors)
@@ -62,6 +64,7 @@ static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *
 	ring_init(&q->ring);
 	pthread_mutex_init(&q->v.mutex, NULL);
 	pthread_cond_init(&q->v.cond, NULL);
+	q->born = forks;
 	q->v.context = v;
 	q->v.channel = a->channel;
 	q->v.cq_context = a->cq_context;
@@ -142,7 +145,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	struct goroce_resize_cq request = {v->handle, slots((uint32_t)cqe)};
 	struct goroce_ring r;
 	struct shared made;
-	int err = gone(v->context); /* a forked child has no rings to look at, and locks may stay locked there */
+	int err = dead(v->context, q->born);
 
 	if (err)
 		return failed(err);
@@ -194,8 +197,12 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 	struct goroce_close_reply r;
 	int err;
 
-	if (gone(v->context) == ENODEV) /* in a forked child the mutex may stay locked */
-		return failed(ENODEV);
+	if (inherited(q->born)) { /* its locks may stay locked, and no table has it */
+		if (v->channel)
+			leave(v->context, v->channel);
+		free(q);
+		return 0;
+	}
 	pthread_mutex_lock(&v->context->mutex);
 	err = close_handle(v->context, v->handle, &r);
 	pthread_mutex_unlock(&v->context->mutex);

@@ -23,7 +23,7 @@ static int load(struct cq *q)
 static int start_poll(struct ibv_cq_ex *v, struct ibv_poll_cq_attr *attr)
 {
 	struct cq *q = SELF(v);
-	int err = gone(v->context);
+	int err = dead(v->context, q->born);
 
 	if (attr && attr->comp_mask)
 		return EINVAL;

@@ -21,16 +21,16 @@ static bool formatted(const struct doorbells *d)
 }
 
 /* doorbells_open makes the doorbells of all shards, and shares them with the daemon. */
-int doorbells_open(struct ibv_context *v, const struct goroce_open_reply *r)
+int doorbells_open(struct context *c, const struct goroce_open_reply *r)
 {
-	struct doorbells *d = &context_of(v)->doorbells;
+	struct doorbells *d = &c->doorbells;
 	struct call call = {.op = GOROCE_SHARE_DOORBELLS, .want_fds = (int)r->shards};
 	int err;
 
 	if (r->shards < 1 || r->shards > MAX_SHARDS || r->doorbells < 1 || r->doorbells > MAX_BELLS)
 		return EPROTO;
 	d->size = BELLS_SUMMARY + summary_size(r->doorbells) + summary_words(r->doorbells) * BELLS_A_WORD / 8;
-	err = shared_call(v, &call, d->size * r->shards, &d->pages);
+	err = shared_call(&c->control, &call, d->size * r->shards, &d->pages);
 	if (err)
 		return err;
 	d->shards = r->shards;

@@ -100,8 +100,10 @@ EXPORT int ibv_get_async_event(struct ibv_context *v, struct ibv_async_event *ev
 {
 	struct context *c = context_of(v);
 	struct taking t = {c, event};
-	int err = gone(v) == ENODEV ? ENODEV : mailbox_enter(&c->events);
+	int err = ready(v);
 
+	if (err != ENODEV)
+		err = mailbox_enter(&c->events);
 	if (!err) {
 		pthread_cleanup_push(mailbox_leave, &c->events);
 		err = mailbox_take(&c->events, EVENT_WORDS, live_event, &t);
@@ -131,13 +133,16 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 	switch (kind_of(event->event_type)) {
 	case KIND_CQ:
-		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
+		if (!inherited(cq_of(cq)->born)) /* else the mutex may stay locked */
+			acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
 		break;
 	case KIND_SRQ:
-		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
+		if (!inherited(srq_of(srq)->born))
+			acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
 		break;
 	case KIND_QP:
-		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+		if (!inherited(qp_of(qp)->born))
+			acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
 		break;
 	}
 }

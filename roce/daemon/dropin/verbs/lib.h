@@ -14,10 +14,11 @@ enum { PORT = 1, LINE = 64, MAX_SHARDS = GOROCE_MAX_FDS };
 struct shared {
 	char *at; /* NULL: none */
 	uint64_t size;
-	int fd; /* until it is sent */
+	int fd;        /* until it is sent */
+	uint32_t born; /* a child has nothing at this address */
 };
 
-int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct shared *s);
+int shared_call(struct control *control, struct call *call, uint64_t size, struct shared *s);
 int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t len, uint64_t size, struct goroce_ring *r,
 		 struct shared *s);
 void shared_free(struct shared *s);
@@ -66,6 +67,8 @@ void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_l
 void mailbox_close(struct mailbox *m);
 
 /* doorbell.c */
+struct context;
+
 struct doorbells {
 	struct shared pages;
 	size_t size; /* of one shard's */
@@ -73,7 +76,7 @@ struct doorbells {
 	int wakes[MAX_SHARDS];
 };
 
-int doorbells_open(struct ibv_context *v, const struct goroce_open_reply *r);
+int doorbells_open(struct context *c, const struct goroce_open_reply *r);
 void doorbells_close(struct doorbells *d);
 void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
 
@@ -96,6 +99,7 @@ struct mr {
 	uint32_t pd;     /* handle */
 	uint64_t iova;   /* what SGEs call the first byte */
 	bool own;        /* the daemon does not map it, and it was faulted in when registered: posts may copy it */
+	uint32_t born;
 	struct share *share; /* the file that the daemon maps */
 	struct moved *moved;
 };
@@ -147,7 +151,7 @@ struct mapped_file;
 
 void shares_init(struct shares *l);
 int shares_take(struct ibv_context *v, struct mapped_file *f, uintptr_t at, struct share **taken);
-void shares_give(struct ibv_context *v, struct share *s);
+void shares_give(struct ibv_context *v, uint32_t born, struct share *s);
 void shares_clear(struct shares *l);
 
 /* context.c */
@@ -162,6 +166,9 @@ struct context {
 	struct shares shares;
 	pthread_t watcher;
 	bool fatal_told;
+	int async_flags;        /* of the parent's async_fd, at the fork */
+	bool holds;             /* in a child: a timer that is not set has the number async_fd */
+	_Atomic uint32_t born;  /* the connection: forks of the process that made it */
 	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */
@@ -172,17 +179,31 @@ extern struct context *contexts;
 
 static inline struct context *context_of(struct ibv_context *v) { return container_of(v, struct context, v.context); }
 
+/* fork.c: whose an object is. An object notes in born what forks was when it was made. */
+extern uint32_t forks; /* from the first process to this one */
+
+void fork_watch(void);
+void context_inherit(struct context *c);
+
+/* inherited reports whether an object is the parent's, of whose connection this process has no part. */
+static inline bool inherited(uint32_t born) { return born != forks; }
+
 static inline int gone(struct ibv_context *v)
 {
 	return atomic_load_explicit(&context_of(v)->control.gone, memory_order_relaxed);
 }
 
+/* dead returns 0, or why an object of the context does not work. */
+static inline int dead(struct ibv_context *v, uint32_t born) { return inherited(born) ? ENODEV : gone(v); }
+
+int ready(struct ibv_context *v);
+int context_call(struct ibv_context *v, struct call *call);
 int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,
 	    int *fds);
 int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_reply *r);
+int close_object(struct ibv_context *v, uint32_t born, uint32_t handle);
 void context_set_ops(struct verbs_context *v);
-void fork_watch(void);
 
 /* fail sets errno and returns NULL. */
 static inline void *fail(int err)
@@ -289,6 +310,7 @@ struct pd {
 	struct pd *parent; /* of a parent domain: the protection domain */
 	struct td *td;
 	atomic_int uses;
+	uint32_t born;
 };
 
 struct td {
@@ -298,11 +320,20 @@ struct td {
 
 static inline struct pd *pd_of(struct ibv_pd *v) { return container_of(v, struct pd, v); }
 
+static inline int pd_dead(struct ibv_pd *v) { return dead(v->context, pd_of(v)->born); }
+
 struct ibv_pd *parent_domain_alloc(struct ibv_context *v, struct ibv_parent_domain_init_attr *attr);
 struct ibv_td *td_alloc(struct ibv_context *v, struct ibv_td_init_attr *attr);
 int td_dealloc(struct ibv_td *v);
 int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge);
 uint32_t mr_access(unsigned int access);
+
+struct mw {
+	struct ibv_mw v;
+	uint32_t born;
+};
+
+static inline struct mw *mw_of(struct ibv_mw *v) { return container_of(v, struct mw, v); }
 
 struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
 int mw_dealloc(struct ibv_mw *mw);
@@ -312,7 +343,7 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 struct channel {
 	struct ibv_comp_channel v;
 	struct mailbox box;
-	uint32_t handle;
+	uint32_t handle, born;
 	struct channel *next, **link;
 };
 
@@ -326,6 +357,7 @@ struct cq {
 	};
 	struct ring ring;
 	struct shared pages;
+	uint32_t born;
 	uint32_t comp_taken, async_taken; /* guarded by the context's table of objects */
 	struct goroce_cq_slot current;    /* from start_poll to end_poll */
 	atomic_bool told;                 /* cq_tell_overrun has spoken */
@@ -347,13 +379,13 @@ struct srq {
 	struct ibv_srq v;
 	struct ring ring;
 	struct shared pages;
-	uint32_t num, async_taken;
+	uint32_t num, async_taken, born;
 	bool xrc;
 };
 
 struct xrcd {
 	struct ibv_xrcd v;
-	uint32_t handle;
+	uint32_t handle, born;
 };
 
 static inline struct srq *srq_of(struct ibv_srq *v) { return container_of(v, struct srq, v); }
@@ -370,6 +402,7 @@ int xrcd_close(struct ibv_xrcd *v);
 struct ah {
 	struct ibv_ah v;
 	uint32_t num; /* in work requests */
+	uint32_t born;
 };
 
 static inline struct ah *ah_of(struct ibv_ah *v) { return container_of(v, struct ah, v); }
@@ -392,7 +425,7 @@ struct qp {
 	};
 	struct ring sq, rq;
 	struct shared pages;
-	uint32_t shard, doorbell;
+	uint32_t shard, doorbell, born;
 	uint32_t async_taken;
 	struct ibv_qp_cap cap;
 	bool sig_all, has_ex;

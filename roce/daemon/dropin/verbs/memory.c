@@ -102,7 +102,7 @@ static int request(struct request *q, int give)
 		.op = q->op, .body = q->body, .len = q->len, .give = give, .reply = &q->reply, .size = sizeof(q->reply),
 	};
 
-	return control_call(&context_of(q->v)->control, &call);
+	return context_call(q->v, &call);
 }
 
 /* request_file names the memory as part of a file that the daemon maps. */
@@ -133,7 +133,7 @@ static int request_shared(struct request *q, unsigned int access)
 	if (!err) {
 		err = request_file(q, f.offset);
 		if (err) {
-			shares_give(q->v, q->share);
+			shares_give(q->v, forks, q->share);
 			q->share = NULL;
 		}
 	}
@@ -177,7 +177,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	struct goroce_reg_mr r = {.pd = pd->handle};
 	struct request q = {.v = pd->context, .op = GOROCE_REG_MR, .body = &r, .len = sizeof(r), .memory = &r};
 	struct mr *mr;
-	int err = gone(pd->context);
+	int err = pd_dead(pd);
 
 	if (!err)
 		err = describe(&r, addr, length, iova, access);
@@ -194,7 +194,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	*mr = (struct mr){
 		.v = {pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key},
 		.pd = pd->handle, .iova = r.iova, .own = !q.share && !(access & IBV_ACCESS_ON_DEMAND), .share = q.share,
-		.moved = q.moved,
+		.moved = q.moved, .born = forks,
 	};
 	regions_add(&context_of(pd->context)->regions, mr);
 	return &mr->v;
@@ -212,13 +212,13 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	int err = close_handle(mr->context, mr->handle, NULL);
+	int err = close_object(mr->context, mr_of(mr)->born, mr->handle);
 
 	if (err)
 		return err;
 	regions_remove(&context_of(mr->context)->regions, mr_of(mr));
 	remap_end(mr_of(mr)->moved);
-	shares_give(mr->context, mr_of(mr)->share);
+	shares_give(mr->context, mr_of(mr)->born, mr_of(mr)->share);
 	free(mr_of(mr));
 	return 0;
 }
@@ -232,7 +232,7 @@ static void rereg_done(struct mr *mr, const struct request *q, const struct mr *
 	regions_change(&context_of(q->v)->regions, mr, to);
 	if (moves) {
 		remap_end(moved);
-		shares_give(q->v, share);
+		shares_give(q->v, forks, share);
 	}
 }
 
@@ -260,6 +260,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		return refuse_rereg(IBV_REREG_MR_ERR_INPUT, EINVAL);
 	if (!flags)
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, EINVAL);
+	if (inherited(mr_of(mr)->born) || (flags & IBV_REREG_MR_CHANGE_PD && inherited(pd_of(pd)->born)))
+		return refuse_rereg(IBV_REREG_MR_ERR_CMD, ENODEV);
 	err = describe(&r.to, moves ? addr : NULL, moves ? length : 0, (uintptr_t)addr, rights_of);
 	if (err)
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, err);
@@ -290,7 +292,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 {
 	enum { PREFETCH_NO_FAULT = 2, FLUSH = 1 };
-	int why = gone(pd->context);
+	int why = pd_dead(pd);
 
 	if (why)
 		return why;

@@ -7,9 +7,12 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	struct goroce_alloc_mw request = {pd->handle, (uint32_t)type};
 	struct goroce_reg_reply r;
-	struct ibv_mw *mw = calloc(1, sizeof(*mw));
-	int err;
+	struct mw *mw;
+	int err = pd_dead(pd);
 
+	if (err)
+		return fail(err);
+	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;
 	err = ask(pd->context, GOROCE_ALLOC_MW, &request, sizeof(request), &r, sizeof(r));
@@ -17,16 +20,16 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 		free(mw);
 		return fail(err);
 	}
-	*mw = (struct ibv_mw){pd->context, pd, r.key, r.handle, type};
-	return mw;
+	*mw = (struct mw){{pd->context, pd, r.key, r.handle, type}, forks};
+	return &mw->v;
 }
 
 int mw_dealloc(struct ibv_mw *mw)
 {
-	int err = close_handle(mw->context, mw->handle, NULL);
+	int err = close_object(mw->context, mw_of(mw)->born, mw->handle);
 
 	if (!err)
-		free(mw);
+		free(mw_of(mw));
 	return err;
 }
 

@@ -10,6 +10,7 @@ static struct pd *make_pd(struct ibv_context *v, uint32_t handle)
 	if (!p)
 		return NULL;
 	p->v = (struct ibv_pd){v, handle};
+	p->born = forks;
 	return p;
 }
 
@@ -41,15 +42,13 @@ static int dealloc_parent_domain(struct pd *p)
 EXPORT int ibv_dealloc_pd(struct ibv_pd *v)
 {
 	struct pd *p = pd_of(v);
-	int err = gone(v->context) == ENODEV ? ENODEV : 0;
+	int err;
 
-	if (err)
-		return err;
 	if (p->parent)
 		return dealloc_parent_domain(p);
 	if (atomic_load(&p->uses))
 		return EBUSY;
-	err = close_handle(v->context, v->handle, NULL);
+	err = close_object(v->context, p->born, v->handle);
 	if (!err)
 		free(p);
 	return err;
@@ -58,7 +57,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *v)
 struct ibv_td *td_alloc(struct ibv_context *v, struct ibv_td_init_attr *attr)
 {
 	struct td *t;
-	int why = gone(v);
+	int why = ready(v);
 
 	if (why || attr->comp_mask)
 		return fail(why ? why : EOPNOTSUPP);
@@ -85,7 +84,7 @@ struct ibv_pd *parent_domain_alloc(struct ibv_context *v, struct ibv_parent_doma
 {
 	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
 	struct pd *p;
-	int why = gone(v);
+	int why = ready(v);
 
 	if (why)
 		return fail(why);
@@ -93,6 +92,9 @@ struct ibv_pd *parent_domain_alloc(struct ibv_context *v, struct ibv_parent_doma
 		return fail(EOPNOTSUPP);
 	if (!attr->pd || attr->pd->context != v || pd_of(attr->pd)->parent)
 		return fail(EINVAL);
+	why = pd_dead(attr->pd);
+	if (why)
+		return fail(why);
 	p = make_pd(v, attr->pd->handle);
 	if (!p)
 		return NULL;

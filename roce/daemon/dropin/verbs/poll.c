@@ -57,7 +57,7 @@ void cq_tell_overrun(struct cq *q)
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 {
 	struct cq *q = cq_of(v);
-	int got, why = gone(v->context);
+	int got, why = dead(v->context, q->born);
 
 	if (why) {
 		errno = why;
@@ -101,7 +101,7 @@ int cq_notify(struct ibv_cq *v, int solicited_only)
 {
 	struct cq *q = cq_of(v);
 	uint32_t none = ARM_NONE;
-	int why = gone(v->context);
+	int why = dead(v->context, q->born);
 
 	if (why)
 		return why;

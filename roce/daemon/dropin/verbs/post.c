@@ -74,6 +74,8 @@ static int put_bind(struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 
 	if (!wr->bind_mw.mw || (!b->mr && b->length))
 		return EINVAL;
+	if (inherited(mw_of(wr->bind_mw.mw)->born) || (b->mr && inherited(mr_of(b->mr)->born)))
+		return ENODEV;
 	s->num_sge = 0;
 	s->imm = b->mr ? b->mr->lkey : 0;
 	s->remote_addr = b->addr;
@@ -120,6 +122,8 @@ static int put_rest(const struct qp *q, struct goroce_send_slot *s, const struct
 		return 0;
 	if (!wr->wr.ud.ah)
 		return EINVAL;
+	if (inherited(ah_of(wr->wr.ud.ah)->born))
+		return ENODEV;
 	s->ah = ah_of(wr->wr.ud.ah)->num;
 	s->remote_qpn = wr->wr.ud.remote_qpn & 0xFFFFFF;
 	s->remote_qkey = wr->wr.ud.remote_qkey;
@@ -147,7 +151,7 @@ static int push_send(struct qp *q, uint32_t next, const struct ibv_send_wr *wr)
 int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct qp *q = qp_of(v);
-	int err = gone(v->context);
+	int err = dead(v->context, q->born);
 	uint32_t next;
 
 	if (!bad_wr || !wr) /* as rdma_rxe */
@@ -189,7 +193,7 @@ int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr)
 int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct qp *q = qp_of(v);
-	int err = gone(v->context);
+	int err = dead(v->context, q->born);
 	uint32_t next;
 
 	if (!bad_wr || !wr) /* as rdma_rxe */

@@ -103,6 +103,7 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 	ring_init(&q->rq);
 	pthread_mutex_init(&q->v.mutex, NULL);
 	pthread_cond_init(&q->v.cond, NULL);
+	q->born = forks;
 	q->v.context = v;
 	q->v.qp_context = a->qp_context;
 	q->v.pd = a->pd;
@@ -159,6 +160,19 @@ static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 	return 0;
 }
 
+static bool cq_inherited(struct ibv_cq *v) { return v && inherited(cq_of(v)->born); }
+
+/* has_inherited reports whether an object that a QP is to have is the parent's. */
+static bool has_inherited(const struct ibv_qp_init_attr_ex *a)
+{
+	int type = a->qp_type;
+
+	if (type == IBV_QPT_XRC_RECV)
+		return inherited(xrcd_of(a->xrcd)->born);
+	return inherited(pd_of(a->pd)->born) || cq_inherited(a->send_cq) ||
+		(receives(type) && (cq_inherited(a->recv_cq) || (a->srq && inherited(srq_of(a->srq)->born))));
+}
+
 /* check_ops refuses operations of ibv_wr_* that the type of QP has not. The table has the opcode of each bit. */
 static int check_ops(enum ibv_qp_type type, uint64_t ops)
 {
@@ -183,7 +197,7 @@ struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *a
 	struct ibv_qp_init_attr_ex a = *attr;
 	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
 	struct qp *q;
-	int err = gone(v);
+	int err = ready(v);
 
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
 		a.pd = NULL;
@@ -193,6 +207,8 @@ struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *a
 		return fail(EOPNOTSUPP);
 	if (!err)
 		err = check(v, &a);
+	if (!err && has_inherited(&a))
+		err = ENODEV;
 	if (!err)
 		err = check_ops(a.qp_type, ops);
 	if (err)
@@ -239,6 +255,8 @@ struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 	if ((attr->comp_mask & needed) != needed || attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT) ||
 			attr->qp_type != IBV_QPT_XRC_RECV)
 		return fail(EINVAL);
+	if (inherited(xrcd_of(attr->xrcd)->born))
+		return fail(ENODEV);
 	if (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT)
 		a.qp_context = attr->qp_context;
 	q = make(v, &a);
@@ -267,6 +285,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 	struct goroce_close_reply r;
 	int err;
 
+	if (inherited(q->born)) { /* its locks may stay locked, and no table has it */
+		free(q);
+		return 0;
+	}
 	pthread_mutex_lock(&v->mutex);
 	err = q->groups && !gone(v->context) ? EBUSY : 0;
 	pthread_mutex_unlock(&v->mutex);
@@ -286,6 +308,8 @@ static int group(struct ibv_qp *v, uint16_t op, const union ibv_gid *gid)
 {
 	struct goroce_group request = {.qp = v->handle};
 
+	if (inherited(qp_of(v)->born))
+		return failed(ENODEV);
 	memcpy(request.gid, gid->raw, sizeof(request.gid));
 	return ask(v->context, op, &request, sizeof(request), NULL, 0);
 }

@@ -12,10 +12,12 @@ static void wr_start(struct ibv_qp_ex *v)
 {
 	struct qp *q = SELF(v);
 
+	if (inherited(q->born)) /* wr_complete unlocks it; it may stay locked by a thread of the parent */
+		pthread_mutex_init(&q->sq.lock, NULL);
 	pthread_mutex_lock(&q->sq.lock);
 	q->built = 0;
 	q->slot = NULL;
-	q->error = gone(v->qp_base.context);
+	q->error = dead(v->qp_base.context, q->born);
 	if (!q->error && qp_state(&v->qp_base) < IBV_QPS_RTS)
 		q->error = EINVAL;
 }
@@ -161,6 +163,8 @@ static void wr_bind_mw(struct ibv_qp_ex *v, struct ibv_mw *mw, uint32_t rkey, co
 		return;
 	if (!mw || (!b->mr && b->length))
 		refuse(SELF(v), EINVAL);
+	else if (inherited(mw_of(mw)->born) || (b->mr && inherited(mr_of(b->mr)->born)))
+		refuse(SELF(v), ENODEV);
 	s->imm = b->mr ? b->mr->lkey : 0;
 	s->compare = b->length;
 	s->swap = mr_access(b->mw_access_flags) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
@@ -178,8 +182,8 @@ static void set_ud_addr(struct ibv_qp_ex *v, struct ibv_ah *ah, uint32_t qpn, ui
 
 	if (!s)
 		return;
-	if (!ah) {
-		refuse(SELF(v), EINVAL);
+	if (!ah || inherited(ah_of(ah)->born)) {
+		refuse(SELF(v), ah ? ENODEV : EINVAL);
 		return;
 	}
 	s->ah = ah_of(ah)->num;

@@ -60,7 +60,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	int err = convert(attr, mask, &r);
 
 	if (!err)
-		err = gone(v->context);
+		err = dead(v->context, qp_of(v)->born);
 	if (err)
 		return failed(err);
 	pthread_mutex_lock(&v->mutex);
@@ -83,6 +83,8 @@ int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr)
 
 	if (attr->comp_mask)
 		return EINVAL;
+	if (inherited(qp_of(v)->born))
+		return failed(ENODEV);
 	return ask(v->context, GOROCE_MODIFY_QP, &r, sizeof(r), NULL, 0);
 }
 
@@ -126,7 +128,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mas
 	struct goroce_object o = {v->handle};
 	struct goroce_qp_attr r;
 	struct qp *q = qp_of(v);
-	int err = gone(v->context); /* in a child of the process the mutex may stay locked */
+	int err = dead(v->context, q->born); /* in a child the mutex of an inherited QP may stay locked */
 
 	if (err)
 		return failed(err);

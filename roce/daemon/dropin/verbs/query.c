@@ -26,7 +26,7 @@ static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_POR
 EXPORT int ibv_query_device(struct ibv_context *v, struct ibv_device_attr *a)
 {
 	const struct goroce_device_reply *r = &context_of(v)->device->attr;
-	int why = gone(v);
+	int why = ready(v);
 
 	if (why)
 		return why;
@@ -197,7 +197,7 @@ static int gids(struct ibv_context *v, uint32_t port, struct goroce_gid_entry ro
 		.op = GOROCE_QUERY_GIDS, .body = &ask_for, .len = sizeof(ask_for), .give = -1, .reply = rows,
 		.size = MAX_GIDS * sizeof(*rows), .some = true,
 	};
-	int err = control_call(&context_of(v)->control, &call);
+	int err = context_call(v, &call);
 
 	*n = call.got / sizeof(*rows);
 	for (size_t i = 0; i < *n; i++)
@@ -347,8 +347,8 @@ static int64_t now(clockid_t clock)
 /* The device's clock is CLOCK_MONOTONIC from another beginning. */
 int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 {
+	int why = ready(v);
 	int64_t device = now(CLOCK_MONOTONIC) - context_of(v)->clock_offset;
-	int why = gone(v);
 
 	if (why)
 		return why;

@@ -50,7 +50,7 @@ static int share_file(struct ibv_context *v, const struct mapped_file *f, struct
 {
 	struct goroce_object r;
 	struct call call = {.op = GOROCE_SHARE_MEMORY, .give = f->fd, .reply = &r, .size = sizeof(r)};
-	int err = control_call(&context_of(v)->control, &call);
+	int err = context_call(v, &call);
 
 	if (err)
 		return err;
@@ -109,14 +109,19 @@ int shares_take(struct ibv_context *v, struct mapped_file *f, uintptr_t at, stru
 	return err;
 }
 
-/* shares_give ends the use of a file by a region. */
-void shares_give(struct ibv_context *v, struct share *s)
+/* shares_give ends the use of a file by a region. A parent's file is in no list of a child: its last region frees it. */
+void shares_give(struct ibv_context *v, uint32_t born, struct share *s)
 {
 	struct shares *l = &context_of(v)->shares;
 	int cancel;
 
 	if (!s)
 		return;
+	if (inherited(born)) {
+		if (!--s->regions)
+			free(s);
+		return;
+	}
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&l->lock);
 	s->regions--;

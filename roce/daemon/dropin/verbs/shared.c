@@ -34,7 +34,7 @@ static int shared_make(struct shared *s, uint64_t size)
 	void *p = MAP_FAILED;
 	int err;
 
-	*s = (struct shared){.size = size, .fd = -1};
+	*s = (struct shared){.size = size, .fd = -1, .born = forks};
 	if (!size)
 		return 0;
 	fds_begin();
@@ -54,7 +54,7 @@ static int shared_make(struct shared *s, uint64_t size)
 }
 
 /* shared_call sends a request along with size bytes of new memory, which are the caller's if it returns 0. */
-int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct shared *s)
+int shared_call(struct control *control, struct call *call, uint64_t size, struct shared *s)
 {
 	int cancel, err;
 
@@ -64,7 +64,7 @@ int shared_call(struct ibv_context *v, struct call *call, uint64_t size, struct 
 		debug("request %u: memory of %ju bytes: %s", call->op, (uintmax_t)size, strerror(err));
 	} else {
 		call->give = s->fd;
-		err = control_call(&context_of(v)->control, call);
+		err = control_call(control, call);
 		fds_close(s->fd);
 		s->fd = -1;
 		if (err)
@@ -79,8 +79,10 @@ int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t le
 		 struct shared *s)
 {
 	struct call call = {.op = op, .body = body, .len = len, .reply = r, .size = sizeof(*r)};
-	int err = shared_call(v, &call, size, s);
+	int err = ready(v);
 
+	if (!err)
+		err = shared_call(&context_of(v)->control, &call, size, s);
 	if (!err && (r->size > s->size || r->send > r->size || r->recv > r->size - r->send)) {
 		shared_free(s);
 		close_handle(v, r->handle, NULL);
@@ -91,7 +93,7 @@ int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t le
 
 void shared_free(struct shared *s)
 {
-	if (s->at)
+	if (s->at && !inherited(s->born))
 		munmap(s->at, s->size);
 	s->at = NULL;
 }

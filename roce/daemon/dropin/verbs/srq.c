@@ -58,13 +58,23 @@ static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 	return 0;
 }
 
+/* check_parts refuses objects that do not work, such as a parent's in a forked child. */
+static int check_parts(const struct ibv_srq_init_attr_ex *a)
+{
+	int err = pd_dead(a->pd);
+
+	if (!err && a->srq_type == IBV_SRQT_XRC && (inherited(xrcd_of(a->xrcd)->born) || inherited(cq_of(a->cq)->born)))
+		err = ENODEV;
+	return err;
+}
+
 struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex *attr)
 {
 	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
 			IBV_SRQ_INIT_ATTR_CQ;
 	struct ibv_srq_init_attr_ex a = *attr;
 	struct srq *q;
-	int err = gone(v);
+	int err = ready(v);
 
 	if (attr->comp_mask & ~known)
 		return fail(EOPNOTSUPP);
@@ -74,6 +84,8 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 		a.pd = NULL;
 	if (!err)
 		err = check(v, &a);
+	if (!err)
+		err = check_parts(&a);
 	if (err)
 		return fail(err);
 	q = calloc(1, sizeof(*q));
@@ -82,6 +94,7 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 	ring_init(&q->ring);
 	pthread_mutex_init(&q->v.mutex, NULL);
 	pthread_cond_init(&q->v.cond, NULL);
+	q->born = forks;
 	q->v.context = v;
 	q->v.srq_context = a.srq_context;
 	q->v.pd = a.pd;
@@ -113,7 +126,7 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 {
 	struct goroce_ring r;
 	struct shared made;
-	int err = gone(q->v.context); /* in a forked child the lock may stay locked */
+	int err = dead(q->v.context, q->born);
 
 	if (err)
 		return failed(err);
@@ -144,6 +157,8 @@ EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask
 		return failed(EINVAL);
 	if (mask & IBV_SRQ_MAX_WR)
 		return resize(q, &r);
+	if (inherited(q->born))
+		return failed(ENODEV);
 	return ask(v->context, GOROCE_MODIFY_SRQ, &r, sizeof(r), NULL, 0);
 }
 
@@ -151,8 +166,11 @@ EXPORT int ibv_query_srq(struct ibv_srq *v, struct ibv_srq_attr *attr)
 {
 	struct goroce_srq_attr r = {.srq = v->handle};
 	struct srq *q = srq_of(v);
-	int err = ask(v->context, GOROCE_QUERY_SRQ, &r, sizeof(r), &r, sizeof(r));
+	int err = dead(v->context, q->born);
 
+	if (err)
+		return failed(err);
+	err = ask(v->context, GOROCE_QUERY_SRQ, &r, sizeof(r), &r, sizeof(r));
 	if (!err)
 		*attr = (struct ibv_srq_attr){q->ring.entries, q->ring.max_sge, r.limit};
 	return err;
@@ -163,8 +181,13 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *v)
 	struct context *c = context_of(v->context);
 	struct srq *q = srq_of(v);
 	struct goroce_close_reply r;
-	int err = close_handle(v->context, v->handle, &r);
+	int err;
 
+	if (inherited(q->born)) { /* its locks may stay locked, and no table has it */
+		free(q);
+		return 0;
+	}
+	err = close_handle(v->context, v->handle, &r);
 	if (err)
 		return err;
 	table_remove(&c->objects, v->handle);
@@ -186,7 +209,7 @@ int srq_num(struct ibv_srq *v, uint32_t *num)
 int srq_post(struct ibv_srq *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct srq *q = srq_of(v);
-	int err = gone(v->context);
+	int err = dead(v->context, q->born);
 	uint32_t next;
 
 	if (err) {

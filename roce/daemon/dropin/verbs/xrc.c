@@ -29,19 +29,20 @@ struct ibv_xrcd *xrcd_open(struct ibv_context *v, struct ibv_xrcd_init_attr *att
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return NULL;
-	err = control_call(&context_of(v)->control, &call);
+	err = context_call(v, &call);
 	if (err) {
 		free(x);
 		return fail(err);
 	}
 	x->v.context = v;
 	x->handle = r.handle;
+	x->born = forks;
 	return &x->v;
 }
 
 int xrcd_close(struct ibv_xrcd *v)
 {
-	int err = close_handle(v->context, xrcd_of(v)->handle, NULL);
+	int err = close_object(v->context, xrcd_of(v)->born, xrcd_of(v)->handle);
 
 	if (!err)
 		free(xrcd_of(v));
