@@ -1,6 +1,7 @@
 package slowmem
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,21 +73,21 @@ func TestStuckByLooks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				reports, looked := 0, 0
+				var reports, looked atomic.Int32
 				o := Options{OnStuck: func(of int) {
 					if of != thread {
 						t.Errorf("thread %d is reported, want %d", of, thread)
 					}
-					reports++
+					reports.Add(1)
 				}, Thread: func() int { return thread }}
 				if tt.waits != nil {
 					o.Waits = func(of int) (uint64, bool) {
-						looked++
-						return tt.waits(looked - 1)
+						return tt.waits(int(looked.Add(1)) - 1)
 					}
 				}
 				r := lateRegion(t, during{mrtest.New(8), func() {
-					reports, looked = 0, 0
+					reports.Store(0)
+					looked.Store(0)
 					time.Sleep(33 * time.Second)
 				}})
 				w := New(o, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})
@@ -94,8 +95,8 @@ func TestStuckByLooks(t *testing.T) {
 				for range 2 {
 					w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
 					w.Turn(nil)
-					if got := reports == 1; got != tt.stuck || reports > 1 {
-						t.Errorf("%d reports of a turn, want stuck %v", reports, tt.stuck)
+					if n := reports.Load(); (n == 1) != tt.stuck || n > 1 {
+						t.Errorf("%d reports of a turn, want stuck %v", n, tt.stuck)
 					}
 					time.Sleep(10 * time.Second) // between turns
 				}
