@@ -41,16 +41,21 @@ const MoveMost = 1024
 // CQ. From then on the CQ uses that ring or, if the completions do not fit, the one from before. The application must
 // not use the queue meanwhile.
 func (c *CQ) Resize(r *ring.CQ) (step func() (moved int, done, fits bool)) {
+	return resize(c.lock, func() *ring.Move { return c.ring.MoveTo(r) }, func() { c.ring = r })
+}
+
+// resize returns the steps that move the entries of a queue with that lock. begin begins to move them; use has the
+// queue use the other ring.
+func resize(lock sync.Locker, begin func() *ring.Move, use func()) (step func() (moved int, done, fits bool)) {
 	var m *ring.Move
 	return func() (moved int, done, fits bool) {
-		acquire(c.lock)
-		defer release(c.lock)
+		acquire(lock)
+		defer release(lock)
 		if m == nil {
-			m = c.ring.MoveTo(r)
+			m = begin()
 		}
-		moved, done, fits = m.Step(MoveMost)
-		if done && fits {
-			c.ring = r
+		if moved, done, fits = m.Step(MoveMost); done && fits {
+			use()
 		}
 		return moved, done, fits
 	}

@@ -51,19 +51,7 @@ func (s *SRQ) Capacity() (entries, maxSGE int) {
 
 // Resize moves the receives to another ring, as CQ.Resize does with completions.
 func (s *SRQ) Resize(r *ring.Recv) (step func() (moved int, done, fits bool)) {
-	var m *ring.Move
-	return func() (moved int, done, fits bool) {
-		acquire(s.lock)
-		defer release(s.lock)
-		if m == nil {
-			m = s.ring.MoveTo(r)
-		}
-		moved, done, fits = m.Step(MoveMost)
-		if done && fits {
-			s.ring = r
-		}
-		return moved, done, fits
-	}
+	return resize(s.lock, func() *ring.Move { return s.ring.MoveTo(r) }, func() { s.ring = r })
 }
 
 // prepare allocates an SGL in wr that has room for any receive of the queue.

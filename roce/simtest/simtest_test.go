@@ -15,41 +15,12 @@ import (
 	"github.com/goroce/goroce/roce/rsocket"
 	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/toolstest"
 )
 
 // bad is a network on which everything happens to packets.
 var bad = wrap.FaultConfig{Drop: 0.03, Duplicate: 0.02, Reorder: 0.02, Delay: 0.05, Corrupt: 0.01, Truncate: 0.01,
 	MaxDelay: time.Millisecond, Latency: 50 * time.Microsecond, Jitter: 10 * time.Microsecond, Rate: 1e9}
-
-// transfer sends data from host 0 to host 1, which returns it, over a stream.
-func transfer(t *testing.T, n *simtest.Net, data []byte) {
-	ctx, server := t.Context(), n.Hosts[1]
-	l, err := rsocket.Listen(ctx, server.CM(), server.At("7471"), rsocket.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		_, _ = io.Copy(conn, conn)
-	}()
-	conn, err := rsocket.Dial(ctx, n.Hosts[0].CM(), server.At("7471"), rsocket.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	go func() {
-		_, _ = conn.Write(data)
-		_ = conn.CloseWrite()
-	}()
-	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("got %d bytes back, %v; want %d, as they were sent", len(got), err, len(data))
-	}
-}
 
 // TestRepeats: with one seed all packets are the same, at the same times; with another one they are not.
 func TestRepeats(t *testing.T) {
@@ -59,7 +30,7 @@ func TestRepeats(t *testing.T) {
 		var net *simtest.Net
 		simtest.Run(t, simtest.Config{Seed: seed, Fault: bad}, func(t *testing.T, n *simtest.Net) {
 			net = n
-			transfer(t, n, data)
+			toolstest.Echo(t, n.Hosts[0].CM(), n.Hosts[1].CM(), n.Hosts[1].At("7471"), data)
 		})
 		return net.Digest()
 	}

@@ -15,7 +15,7 @@ import (
 // messages are repeated, and each event comes once all the same.
 func TestDaemonCMLoss(t *testing.T) {
 	t.Parallel()
-	skipUnlessFull(t, true)
+	repeats(t, true)
 	const seed = 7
 	t.Logf("fault seed %d", seed)
 	for _, cases := range []string{"cm/connect/**", "cm/disconnect/**", "cm/*/nobody-listens", "cm/ud/**",

@@ -87,7 +87,7 @@ func TestDaemon(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			skipUnlessFull(t, c.full)
+			repeats(t, c.full)
 			runPair(t, func(t *testing.T) (here, there Party) {
 				a := serve(t, loopback(t, c.shards))
 				b := a

@@ -44,11 +44,11 @@ func openShards(t *testing.T, links []link.Link, err error) Party {
 	return Party{Device: dev, Kind: "goroce"}
 }
 
-// skipUnlessFull skips a repetition: a pair whose parts other pairs have too.
-func skipUnlessFull(t *testing.T, repetition bool) {
+// repeats ends a test, in a plain run, of a pair whose parts other pairs have too.
+func repeats(t *testing.T, is bool) {
 	t.Helper()
-	if repetition && !require.Full() {
-		t.Skip("skipped: needs GOROCE_FULL=1, as other pairs play these parts, too")
+	if is {
+		require.FullRun(t, "other pairs play these parts, too")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestUDP(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			skipUnlessFull(t, c.full)
+			repeats(t, c.full)
 			runPair(t, func(t *testing.T) (here, there Party) {
 				return loopbackWith(t, c.offload, 1), loopbackWith(t, c.offload, 1)
 			})
@@ -133,7 +133,7 @@ func TestShards(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			skipUnlessFull(t, c.full)
+			repeats(t, c.full)
 			runPair(t, c.open)
 		})
 	}

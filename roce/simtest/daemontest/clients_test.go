@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 	"github.com/goroce/goroce/roce/simtest"
 	"github.com/goroce/goroce/roce/simtest/daemontest"
+	"github.com/goroce/goroce/tests/toolstest"
 )
 
 func must(t *testing.T, err error) {
@@ -105,7 +106,7 @@ func TestClients(t *testing.T) {
 			x, y := a.CM(t), b.CM(t)
 			go func() {
 				defer func() { done <- struct{}{} }()
-				transfer(t, x, y, n.Hosts[1].At(port), data)
+				toolstest.Echo(t, x, y, n.Hosts[1].At(port), data)
 			}()
 		}
 		for range 3 {
