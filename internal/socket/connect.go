@@ -22,18 +22,22 @@ func Connect(ctx context.Context, k Kind, path string) (*net.UnixConn, error) {
 		network = "unix"
 	}
 	var dialer net.Dialer
+	var full error
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		c, err := dialer.DialContext(ctx, network, path)
 		if err == nil {
 			return c.(*net.UnixConn), nil
 		}
-		if !errors.Is(err, syscall.EAGAIN) {
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			full = err
+		case full == nil || ctx.Err() == nil:
 			return nil, err
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("too many clients are waiting for the daemon: %w: %w", ctx.Err(), err)
+			return nil, fmt.Errorf("too many clients are waiting for the daemon: %w: %w", ctx.Err(), full)
 		}
 	}
 }

@@ -89,18 +89,18 @@ func Candidates(k Kind, flag string, getenv func(string) string) []string {
 
 // Dial connects to the first of the candidates that answers. The error is a *DialError.
 func Dial(k Kind, flag string) (*net.UnixConn, error) {
-	conn, err := DialAny(k, Candidates(k, flag, os.Getenv))
+	conn, err := DialAny(context.Background(), k, Candidates(k, flag, os.Getenv))
 	if failed := new(DialError); errors.As(err, &failed) && named(k, flag, os.Getenv) == "" {
 		_, failed.Ignored = Runtime(os.Geteuid(), os.Getenv)
 	}
 	return conn, err
 }
 
-// DialAny connects to the first of these paths that answers.
-func DialAny(k Kind, paths []string) (*net.UnixConn, error) {
+// DialAny connects to the first of these paths that answers. Context errors are those of Connect.
+func DialAny(ctx context.Context, k Kind, paths []string) (*net.UnixConn, error) {
 	failed := &DialError{Kind: k}
 	for _, path := range paths {
-		conn, err := Connect(context.Background(), k, path)
+		conn, err := Connect(ctx, k, path)
 		if err == nil {
 			return conn, nil
 		}

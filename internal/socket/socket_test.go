@@ -72,7 +72,7 @@ func TestDialAny(t *testing.T) {
 			_ = l.Close()
 		}
 	}
-	conn, err := DialAny(Client, []string{filepath.Join(dir, "none"), stale, live})
+	conn, err := DialAny(t.Context(), Client, []string{filepath.Join(dir, "none"), stale, live})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestDialError(t *testing.T) {
 	dead.SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	_, err = DialAny(Client, []string{none, stale, stream, plain})
+	_, err = DialAny(t.Context(), Client, []string{none, stale, stream, plain})
 	var failed *DialError
 	if !errors.As(err, &failed) || len(failed.Tried) != 4 {
 		t.Fatalf("error %v", err)
@@ -124,7 +124,7 @@ func TestDialError(t *testing.T) {
 	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
 		t.Errorf("no advice: %v", err)
 	}
-	if _, err := DialAny(Admin, []string{none}); !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
+	if _, err := DialAny(t.Context(), Admin, []string{none}); !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
 		t.Errorf("no advice: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestDialRights(t *testing.T) {
 	if err := os.Chmod(path, 0o400); err != nil {
 		t.Fatal(err)
 	}
-	_, err = DialAny(Client, []string{path})
+	_, err = DialAny(t.Context(), Client, []string{path})
 	if os.Geteuid() == 0 {
 		err = &DialError{Kind: Client, Tried: []Attempt{{path, syscall.EACCES}}}
 	}
@@ -161,7 +161,7 @@ func TestGreet(t *testing.T) {
 	}
 	defer l.Close()
 	greet := func(ctx context.Context, answer []byte) error {
-		conn, err := DialAny(Client, []string{path})
+		conn, err := DialAny(t.Context(), Client, []string{path})
 		if err != nil {
 			t.Fatal(err)
 		}

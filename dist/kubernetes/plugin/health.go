@@ -54,7 +54,7 @@ func (p *prober) ask(ctx context.Context) (err error) {
 	for range 2 { // a connection from before may be that of a daemon that has ended
 		kept := p.conn != nil
 		if !kept {
-			if p.conn, err = socket.DialAny(socket.Client, []string{p.socket}); err != nil {
+			if p.conn, err = socket.DialAny(ctx, socket.Client, []string{p.socket}); err != nil {
 				return err
 			}
 		}

@@ -49,9 +49,9 @@ func (e *env) daemonShares(a netip.Addr) bool {
 func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
-	conn, err := socket.DialAny(socket.Client, []string{path})
+	conn, err := socket.DialAny(ctx, socket.Client, []string{path})
 	if err != nil {
-		return "", nil, err
+		return "", nil, errors.Join(err, context.Cause(ctx))
 	}
 	defer conn.Close()
 	g, err := socket.Greet(ctx, conn)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -136,7 +137,7 @@ func TestDaemon(t *testing.T) {
 // TestDaemonHangs: it has a socket, and does not answer; its queue fills up.
 func TestDaemonHangs(t *testing.T) {
 	e := machine(t, nil)
-	e.patience = 1
+	e.patience = 20 * time.Millisecond
 	l := listen(t, e.path(systemSocket))
 	wantFound(t, e.examine(), "daemon", Fail, systemSocket+": no answer")
 	raw, err := l.SyscallConn()
@@ -209,7 +210,7 @@ func TestDaemonSays(t *testing.T) {
 			name := e.path(systemSocket)
 			newDaemon(t, name, c.o)
 			if c.o.User.Connections > 0 {
-				conn, err := socket.DialAny(socket.Client, []string{name})
+				conn, err := socket.DialAny(t.Context(), socket.Client, []string{name})
 				if err != nil {
 					t.Fatal(err)
 				}

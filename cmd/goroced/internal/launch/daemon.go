@@ -64,7 +64,7 @@ func connect(ctx context.Context, path string) (*net.UnixConn, error) {
 func dial(ctx context.Context, paths []string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
 	defer cancel()
-	conn, err := socket.DialAny(socket.Client, paths)
+	conn, err := socket.DialAny(ctx, socket.Client, paths)
 	if err != nil {
 		return nil, err
 	}
