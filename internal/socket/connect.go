@@ -28,10 +28,11 @@ func Connect(ctx context.Context, k Kind, path string) (*net.UnixConn, error) {
 		if err == nil {
 			return c.(*net.UnixConn), nil
 		}
+		timeout := net.Error(nil) // of the dialer, which may notice the deadline a moment before ctx does
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			full = err
-		case full == nil || ctx.Err() == nil:
+		case full == nil || !errors.As(err, &timeout) || !timeout.Timeout():
 			return nil, err
 		}
 		select {

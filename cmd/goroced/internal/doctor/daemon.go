@@ -51,7 +51,7 @@ func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 	defer cancel()
 	conn, err := socket.DialAny(ctx, socket.Client, []string{path})
 	if err != nil {
-		return "", nil, errors.Join(err, context.Cause(ctx))
+		return "", nil, err
 	}
 	defer conn.Close()
 	g, err := socket.Greet(ctx, conn)
