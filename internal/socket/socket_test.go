@@ -124,7 +124,8 @@ func TestDialError(t *testing.T) {
 	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
 		t.Errorf("no advice: %v", err)
 	}
-	if _, err := DialAny(t.Context(), Admin, []string{none}); !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
+	_, err = DialAny(t.Context(), Admin, []string{none})
+	if !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
 		t.Errorf("no advice: %v", err)
 	}
 }
