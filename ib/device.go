@@ -118,6 +118,9 @@ type QP interface {
 	// as *AttrError and leaves the QP as it was.
 	Modify(attr QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, error)
+	// Failure returns why the QP went to ERR or SQE last, and why it last refused a request of the peer. Their reasons
+	// are ReasonNone if it never has, and on devices that do not know (package rnic).
+	Failure() (failed, refused Failure, err error)
 	// PostSend posts the requests in order and returns how many were accepted. It is fewer than len(wrs) only if the
 	// error, which is about the next one, is not nil.
 	PostSend(wrs []SendWR) (int, error)

@@ -46,12 +46,16 @@ type WCError struct {
 	ID     uint64
 	QPN    QPN
 	Status WCStatus
-	Vendor uint32
+	Vendor uint32 // ReasonOf(Vendor) is the reason, if a software device knows it; QP.Failure says more
 }
 
 func (e *WCError) Error() string {
-	return fmt.Sprintf("work request %d on QP %#x: %v (status %d, vendor error %#x)", e.ID, uint32(e.QPN), e.Status,
+	text := fmt.Sprintf("work request %d on QP %#x: %v (status %d, vendor error %#x)", e.ID, uint32(e.QPN), e.Status,
 		e.Status, e.Vendor)
+	if r := ReasonOf(e.Vendor); r != ReasonNone {
+		text += fmt.Sprintf(": %v", r)
+	}
+	return text
 }
 
 // Is makes errors.Is(err, &WCError{Status: s}) match by status alone.

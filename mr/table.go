@@ -21,6 +21,7 @@ const (
 type slot struct {
 	region atomic.Pointer[Region] // what the key opens; nil while free, and for an unbound window
 	window *Window                // whose key it is, nil if a region's; guarded by Table.mu
+	ended  ended                  // guarded by Table.mu
 }
 
 // firstSlots is how many places a new table has.
@@ -34,6 +35,8 @@ type Table struct {
 	// slots is indexed by the low bits of key indices. Its length is a power of two; at most
 	// half of the slots are in use, unless it cannot grow. It is replaced when it grows.
 	slots atomic.Pointer[[]slot]
+
+	now func() ib.Instant // nil, or for Explain
 
 	mu     sync.Mutex
 	keys   func() ib.Key
@@ -229,6 +232,7 @@ func (t *Table) removable(op string, r *Region) error {
 func (t *Table) remove(r *Region) {
 	r.state.Or(regionDead)
 	t.slot(r.key).region.Store(nil)
+	t.end(r.key, ib.KeyDeregistered, 0)
 	t.used--
 	r.pd.users[UserRegion]--
 }

@@ -86,4 +86,5 @@ func (t *Table) unbind(w *Window) {
 	r.revoke()
 	r.parent.windows--
 	t.slot(w.Key()).region.Store(nil)
+	t.end(w.Key(), ib.KeyRebound, 0)
 }

@@ -13,6 +13,10 @@ type Limits struct {
 	GIDs        int    // rows of the GID table
 	MTU         ib.MTU // the port's active MTU
 	MaxRdAtomic int    // both ways
+
+	// Unreachable, if not nil, returns what ICMP has said lately about a peer that does not answer, as a Linux error
+	// number, 0 for nothing. Any shard may call it.
+	Unreachable func(peer ib.GID) (errno uint32)
 }
 
 // transition lists the required and optional attributes of a change of state

@@ -126,6 +126,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 			return false
 		case err != nil:
 			denied := refusal(c.psn, wire.NAKRemoteAccess)
+			r.noteAnswer(c.res)
 			r.refuseNow(&denied)
 			return false
 		}
@@ -156,10 +157,13 @@ func (r *responder) invalidate(c *commit) bool {
 	if r.q.svc.xrc {
 		pd = c.srq.pd
 	}
-	if r.q.cfg.Table.Invalidate(pd, r.q.cfg.Num, c.wc.InvalidatedKey) == mr.FaultNone {
+	fault := r.q.cfg.Table.InvalidateByPeer(pd, r.q.cfg.Num, c.wc.InvalidatedKey)
+	if fault == mr.FaultNone {
 		return true
 	}
-	c.wc = ib.WC{ID: c.wc.ID, Status: ib.WCLocProtErr, Opcode: ib.WCRecv}
+	why := r.q.cfg.Table.Explain(fault, c.wc.InvalidatedKey, 0, 0, ib.RemoteInvalidate)
+	r.noteRequest(ib.WRSendInv, c.psn, why)
+	c.wc = ib.WC{ID: c.wc.ID, Status: ib.WCLocProtErr, Opcode: ib.WCRecv, VendorErr: why.Reason.VendorErr()}
 	c.nak, c.event = wire.NAKRemoteAccess, ib.EventQPAccessErr
 	r.refuseNow(c)
 	return false
@@ -213,6 +217,7 @@ func (r *responder) refuseNow(c *commit) {
 		c.hasWC = false // c may stay in the queue until ERR has flushed it
 		r.q.complete(c.cq, &c.wc, false)
 	}
+	r.q.because(r.q.kept().refused.Cause)
 	if !r.q.svc.reliable { // sends no NAK
 		r.q.becomeErr()
 		return
@@ -233,10 +238,11 @@ func (r *responder) notPlaced(c *commit) {
 	if c.messages > 0 { // packets of the train that were placed
 		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
 	}
-	failed := refusal(c.psn, wire.NAKRemoteAccess)
+	op, failed := ib.WRWrite, refusal(c.psn, wire.NAKRemoteAccess)
 	if c.isSend {
-		failed = refusal(c.psn, wire.NAKRemoteOp)
+		op, failed = ib.WRSend, refusal(c.psn, wire.NAKRemoteOp)
 	}
+	r.noteRequest(op, c.psn, gone(r.q.cfg.Table, r.target(c)))
 	if c.isSend || !r.q.svc.reliable {
 		r.spoilReceive()
 	}
@@ -249,6 +255,7 @@ func (r *responder) spoilReceive() {
 	for i := r.commits.head; i != r.commits.tail; i++ {
 		if c := r.commits.at(i); c.hasWC {
 			c.kind, c.wc.Status = commitData, ib.WCLocProtErr
+			c.wc.VendorErr = ib.ReasonUnreadable.VendorErr()
 			return
 		}
 	}

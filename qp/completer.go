@@ -12,6 +12,7 @@ import (
 // handleResponse handles a response packet (IBTA 9.7.5.2, table 42).
 func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	st := r.q.cfg.Stats
+	r.recovery.heard++
 	if !r.win.holds(p.PSN) {
 		if p.PSN.Before(r.win.una) {
 			st.DuplicateResponse++
@@ -101,7 +102,7 @@ func (r *requester) complete() {
 	}
 	if r.unreadable.is(r.oldest) {
 		r.unreadable.set = false
-		r.fail(r.oldest, r.unreadable.status)
+		r.failMemory(r.oldest)
 	}
 }
 
@@ -167,7 +168,7 @@ func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
 	s := r.slot(i)
 	switch kind := sendOps[s.wr.Opcode].kind; {
 	case kind == kindAtomic || !r.rightLength(rd, s, p):
-		r.fail(i, ib.WCBadRespErr)
+		r.fail(i, ib.WCBadRespErr, badResponse(p))
 		return
 	case kind != kindRead:
 		r.reads.pop()
@@ -206,7 +207,7 @@ func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
 	i := r.find(p.PSN)
 	s := r.slot(i)
 	if sendOps[s.wr.Opcode].kind != kindAtomic {
-		r.fail(i, ib.WCBadRespErr)
+		r.fail(i, ib.WCBadRespErr, badResponse(p))
 		return
 	}
 	putNative(s.result[:], p.AtomicAck)
@@ -228,7 +229,7 @@ func (r *requester) place(i uint32, off uint64, data []byte) bool {
 		r.q.cfg.Stats.DropNoResource++
 		return false
 	case err != nil:
-		r.fail(i, ib.WCLocProtErr)
+		r.failMemory(i)
 		return false
 	}
 	s.late += late
@@ -253,7 +254,7 @@ func nakStatus(s wire.Syndrome) ib.WCStatus {
 func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	if p.AETH.Syndrome != wire.NAKSequence {
 		r.moveToFailed(now, p.PSN)
-		r.fail(r.find(p.PSN), nakStatus(p.AETH.Syndrome))
+		r.fail(r.find(p.PSN), nakStatus(p.AETH.Syndrome), nakCause(p))
 		return
 	}
 	r.q.cfg.Stats.RcvdSeqErr++

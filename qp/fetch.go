@@ -243,7 +243,7 @@ func (r *requester) notFetched(i uint32) {
 	case r.q.svc.reliable:
 		r.failInTurn(i)
 	default:
-		r.fail(i, ib.WCLocProtErr)
+		r.failMemory(i)
 	}
 }
 

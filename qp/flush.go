@@ -27,14 +27,14 @@ func (q *QP) flush() {
 func (q *QP) flushSome() {
 	n, err := q.req.flush(FlushMost)
 	if err != nil {
-		q.fatal()
+		q.fatal(ib.ReasonRing)
 	}
 	q.ring = q.req.toFlush > 0
 	if q.state != ib.StateErr || q.ring {
 		return
 	}
 	if q.resp.flush(FlushMost-n) != nil {
-		q.fatal()
+		q.fatal(ib.ReasonRing)
 	}
 	q.ring = q.resp.unflushed()
 	if q.usesSRQ() && !q.ring && !q.lastWQE {
@@ -92,7 +92,7 @@ func (r *responder) flush(most int) error {
 			continue
 		}
 		if c.wc.Status == ib.WCSuccess || c.kind == commitRefusal { // not carried out yet
-			c.wc.Status = ib.WCWRFlushErr
+			c.wc.Status, c.wc.VendorErr = ib.WCWRFlushErr, r.q.vendorErr()
 		}
 		r.q.complete(c.cq, &c.wc, false)
 		most--
@@ -116,7 +116,7 @@ func (r *responder) flush(most int) error {
 
 // endReceive completes the receive in use with an error.
 func (r *responder) endReceive(status ib.WCStatus) {
-	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
+	wc := ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv, VendorErr: r.q.vendorErr()}
 	r.recv.held = false
 	r.q.complete(r.recv.cq, &wc, false)
 }

@@ -16,6 +16,7 @@ type goBackN struct {
 	// recovering says that a loss was seen and handled. Until something is acknowledged,
 	// further NAKs and implied NAKs of the same flight are ignored.
 	recovering bool
+	heard      uint32 // responses since the latest progress
 }
 
 // rnrForEver is the RNRRetry that stands for no limit.
@@ -23,7 +24,7 @@ const rnrForEver = 7
 
 // start begins with no loss and with all retries.
 func (g *goBackN) start() {
-	g.recovering = false
+	g.recovering, g.heard = false, 0
 	g.refill()
 }
 
@@ -76,7 +77,7 @@ func (g *goBackN) retry(now ib.Instant, psn ib.PSN) {
 	g.recovering = true
 	if g.retries == 0 {
 		st.RetryExceeded++
-		r.fail(r.find(r.win.una), ib.WCRetryExcErr)
+		r.fail(r.find(r.win.una), ib.WCRetryExcErr, g.noAnswer())
 		return
 	}
 	g.retries--
@@ -95,7 +96,8 @@ func (g *goBackN) notReady(now ib.Instant, psn ib.PSN, code wire.Syndrome) {
 	}
 	if g.rnrRetries == 0 {
 		r.q.cfg.Stats.RNRRetryExceeded++
-		r.fail(r.find(psn), ib.WCRNRRetryExcErr)
+		r.fail(r.find(psn), ib.WCRNRRetryExcErr, ib.Cause{Reason: ib.ReasonPeerNotReady, PSN: psn,
+			Tries: uint32(r.q.attr.RNRRetry) + 1})
 		return
 	}
 	if g.rnrRetries != rnrForEver {

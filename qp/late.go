@@ -153,7 +153,7 @@ func (r *requester) placed(i uint32, err error) {
 	s.late--
 	r.placing--
 	if err != nil && r.q.state != ib.StateErr {
-		r.fail(i, ib.WCLocProtErr)
+		r.failMemory(i)
 		return
 	}
 	if err != nil && (!r.failed.set || i-r.oldest < r.failed.slot-r.oldest) {

@@ -16,6 +16,7 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	case to == ib.StateReset:
 		q.becomeReset()
 	case to == ib.StateErr:
+		q.because(ib.Cause{Reason: ib.ReasonModified})
 		q.becomeErr()
 	case from == ib.StateInit && to == ib.StateRTR:
 		q.becomeRTR()
@@ -140,7 +141,8 @@ func (q *QP) usesSRQ() bool { return q.cfg.SRQ != nil || q.svc.xrc && q.svc.rece
 
 // fatal handles an error that no completion can report: invalid content of a ring, or a
 // CQ that overran.
-func (q *QP) fatal() {
+func (q *QP) fatal(why ib.Reason) {
+	q.because(ib.Cause{Reason: why})
 	q.raise(ib.EventQPFatal)
 	if q.state != ib.StateErr {
 		q.becomeErr()
@@ -161,6 +163,6 @@ func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 func (q *QP) settle() {
 	q.send = true
 	if q.lostCompletion && q.state != ib.StateErr {
-		q.fatal()
+		q.fatal(ib.ReasonCQOverrun)
 	}
 }

@@ -24,13 +24,7 @@ type Config struct {
 	AHs    AHs   // UD
 	Cap    ib.QPCap
 	SigAll bool
-	Limits *Limits // the device's; shared by its QPs
-	Stats  *Stats  // the shard's; shared by its QPs
-	Due    *Due    // the shard's; nil if events of CQs and SRQs are not needed
 
-	// AckDelay is how long a plain ACK may wait, in nanoseconds, so that it can follow
-	// other packets in one send. 0 sends it with the next NextPackets.
-	AckDelay int64
 	// Trains sends WRITEs without immediate as trains of WRITE ONLYs, for links
 	// that take runs of equal packets. The effect at the responder is the same: each
 	// packet names its address, and no receive is used. It also allows TxPacket.Train.
@@ -38,6 +32,14 @@ type Config struct {
 	// Probe enables tail probes, after a silence of a few round trips, so that the loss
 	// of the last packets of a flight need not wait for the ACK timeout.
 	Probe bool
+
+	Limits *Limits // the device's; shared by its QPs
+	Stats  *Stats  // the shard's; shared by its QPs
+	Due    *Due    // the shard's; nil if events of CQs and SRQs are not needed
+
+	// AckDelay is how long a plain ACK may wait, in nanoseconds, so that it can follow
+	// other packets in one send. 0 sends it with the next NextPackets.
+	AckDelay int64
 	// MaxLate bounds the placements that wait for Placed. Their tables are allocated
 	// with the first placement; 0 suits devices whose memory is all direct.
 	MaxLate int
@@ -99,6 +101,8 @@ type QP struct {
 
 	// Owner is for the engine that holds the QP; the QP does not use it.
 	Owner any
+
+	causes *causes // nil until something fails
 
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
@@ -308,7 +312,7 @@ func (q *QP) Deadline() ib.Instant { return q.timers.earliest() }
 func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	q.now = now
 	if q.req.unfetched && rules[q.state].resend && q.req.toFlush == 0 && q.req.fetch() != nil {
-		q.fatal()
+		q.fatal(ib.ReasonRing)
 	}
 	r := &rules[q.state]
 	n, trains := 0, 0

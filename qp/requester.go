@@ -330,7 +330,7 @@ func (r *requester) beginNext(s *sendWQE) bool {
 		return true
 	}
 	if r.oldest == r.cur {
-		r.fail(r.cur, status)
+		r.fail(r.cur, status, s.explain(r.q, status))
 	}
 	return false
 }
@@ -522,7 +522,9 @@ func (r *requester) reset() {
 
 // fail takes the QP to ERR, or to SQE if its service is unreliable (IBTA 10.8.5);
 // slot i completes with status, all others as flushed.
-func (r *requester) fail(i uint32, status ib.WCStatus) {
+func (r *requester) fail(i uint32, status ib.WCStatus, why ib.Cause) {
+	why.Op = r.slot(i).wr.Opcode
+	r.q.because(why)
 	r.failed = failure{set: true, slot: i, status: status}
 	r.complete() // requests that were acknowledged before
 	if r.q.svc.reliable {
@@ -532,12 +534,17 @@ func (r *requester) fail(i uint32, status ib.WCStatus) {
 	}
 }
 
+// failMemory fails slot i, whose memory cannot be read or written.
+func (r *requester) failMemory(i uint32) {
+	r.fail(i, ib.WCLocProtErr, gone(r.q.cfg.Table, r.slot(i).sgl))
+}
+
 // failInTurn fails slot i, whose memory cannot be read, as soon as all requests
 // before it are complete: completions come in order, and requests behind the first
 // error are flushed.
 func (r *requester) failInTurn(i uint32) {
 	if u := &r.unreadable; !u.set || i-r.oldest < u.slot-r.oldest {
-		*u = failure{set: true, slot: i, status: ib.WCLocProtErr}
+		*u = failure{set: true, slot: i}
 	}
 	r.complete()
 }
@@ -562,6 +569,9 @@ func (r *requester) finish(i uint32, status ib.WCStatus) {
 		return
 	}
 	wc := ib.WC{ID: s.wr.ID, Status: status, Opcode: op.wc}
+	if status != ib.WCSuccess {
+		wc.VendorErr = r.q.vendorErr()
+	}
 	if op.kind == kindRead || op.kind == kindAtomic {
 		wc.ByteLen = s.length
 	}

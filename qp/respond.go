@@ -146,6 +146,7 @@ func (r *responder) revoked(now ib.Instant, s *resource) {
 	psn := s.cursor
 	r.res.cancel()
 	denied := refusal(psn, wire.NAKRemoteAccess)
+	r.noteAnswer(s)
 	r.refuseNow(&denied)
 	r.oweNAK(psn, denied.nak)
 }

@@ -197,8 +197,10 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	switch {
 	case !r.commits.room():
 		r.noRoom()
-	case !r.inOrder(p), r.q.svc.xrc && !r.chooseSRQ(p):
-		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
+	case !r.inOrder(p):
+		r.refuse(now, p, wire.NAKInvalidRequest, ib.Cause{Reason: ib.ReasonSequence})
+	case r.q.svc.xrc && !r.chooseSRQ(p):
+		r.refuse(now, p, wire.NAKInvalidRequest, ib.Cause{Reason: ib.ReasonSRQ})
 	case p.Opcode.IsSend():
 		r.send(now, p)
 	case p.Opcode.IsWrite():
@@ -274,7 +276,7 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if err != nil {
-		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
+		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp, gone(r.q.cfg.Table, r.recv.sgl))
 		return
 	}
 	r.done += uint64(len(p.Payload))
@@ -292,7 +294,12 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 // dropped and the receive stays in use; one from an SRQ completes with the error (IBTA
 // table 63: classes D and E).
 func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
+	why := ib.Cause{Reason: ib.ReasonTooLong, Length: r.done + uint64(len(p.Payload)), Size: r.recv.total}
+	if r.q.svc.datagram {
+		why.Length += ib.GRHLen
+	}
 	if !r.q.svc.reliable {
+		r.note(p, why)
 		if r.srq != nil {
 			var c commit
 			r.failedReceive(&c, ib.WCLocLenErr)
@@ -301,7 +308,7 @@ func (r *responder) tooLong(now ib.Instant, p *wire.Packet) {
 		r.drop()
 		return
 	}
-	r.failReceive(now, p, ib.WCLocLenErr, wire.NAKInvalidRequest)
+	r.failReceive(now, p, ib.WCLocLenErr, wire.NAKInvalidRequest, why)
 }
 
 // openSend finds a receive for a SEND and resolves its memory.
@@ -312,7 +319,8 @@ func (r *responder) openSend(now ib.Instant, p *wire.Packet) bool {
 	var fault mr.Fault
 	r.recv.sgl, fault = r.q.cfg.Table.Resolve(r.recvPD(), r.recv.wr.SGL, ib.LocalWrite, r.recv.sgl[:0])
 	if fault != mr.FaultNone {
-		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
+		why := explainSGL(r.q.cfg.Table, r.recvPD(), r.recv.wr.SGL, ib.LocalWrite)
+		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp, why)
 		return false
 	}
 	r.recv.total, r.done = r.recv.sgl.Len(), 0
@@ -329,36 +337,41 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 	ok, err := r.popReceive()
 	switch {
 	case err != nil && !r.q.svc.reliable:
-		r.q.fatal()
+		r.q.fatal(ib.ReasonRing)
 	case err != nil:
+		r.note(p, ib.Cause{Reason: ib.ReasonRing})
 		c := refusal(p.PSN, wire.NAKRemoteOp)
 		c.event = ib.EventQPFatal
-		r.refuse(now, c)
+		r.end(now, c)
 	case !ok && !r.q.svc.reliable:
+		r.note(p, ib.Cause{Reason: ib.ReasonNoReceive})
 		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
+		r.notReady(p)
 		r.owed.discarding = true
 		r.oweNAK(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
 	case r.recv.invalid != ib.WCSuccess:
-		r.failReceive(now, p, r.recv.invalid, wire.NAKRemoteOp)
+		r.failReceive(now, p, r.recv.invalid, wire.NAKRemoteOp, ib.Cause{Reason: ib.ReasonBadReceive})
 		return false
 	}
 	return ok
 }
 
 // failReceive completes the receive in use with status and refuses its request with code.
-func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome) {
+func (r *responder) failReceive(now ib.Instant, p *wire.Packet, status ib.WCStatus, code wire.Syndrome, why ib.Cause) {
+	r.note(p, why)
 	c := refusal(p.PSN, code)
 	r.failedReceive(&c, status)
-	r.refuse(now, c)
+	r.end(now, c)
 }
 
 // failedReceive stores a completion of the receive in use with an error in c.
 func (r *responder) failedReceive(c *commit, status ib.WCStatus) {
 	r.recv.held = false
 	c.hasWC, c.cq, c.srq = true, r.recv.cq, r.recv.srq
-	c.wc = ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv}
+	c.wc = ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv,
+		VendorErr: r.q.causes.refused.Cause.Reason.VendorErr()}
 }
 
 // receiveDone stores the completion of the receive in use in c.
@@ -386,7 +399,8 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 	left := uint64(r.write[0].Len) - r.done
 	n := uint64(len(p.Payload))
 	if n > left || p.Opcode.Ends() && n != left {
-		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
+		r.refuse(now, p, wire.NAKInvalidRequest, ib.Cause{Reason: ib.ReasonLength, Length: r.done + n,
+			Size: uint64(r.write[0].Len)})
 		return
 	}
 	withImm := p.Opcode.Headers()&wire.HasImm != 0
@@ -400,7 +414,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if err != nil {
-		r.refuse(now, refusal(p.PSN, wire.NAKRemoteAccess))
+		r.refuse(now, p, wire.NAKRemoteAccess, gone(r.q.cfg.Table, r.write[:]))
 		return
 	}
 	r.done += n
@@ -414,8 +428,8 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 // openWrite checks the RETH of a WRITE. If the length is 0, address and key are not
 // checked (IBTA 9.7.4.1.5).
 func (r *responder) openWrite(now ib.Instant, p *wire.Packet) bool {
-	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.Len > maxMessage {
-		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
+	if why := r.allowed(p, ib.RemoteWrite); why.Reason != ib.ReasonNone {
+		r.refuse(now, p, wire.NAKInvalidRequest, why)
 		return false
 	}
 	if !r.checkRETH(now, p, ib.RemoteWrite, &r.write[0]) {
@@ -433,7 +447,8 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 	}
 	s, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
 	if fault != mr.FaultNone {
-		r.refuse(now, refusal(p.PSN, wire.NAKRemoteAccess))
+		r.refuse(now, p, wire.NAKRemoteAccess,
+			r.q.cfg.Table.Explain(fault, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need))
 		return false
 	}
 	*span = s
@@ -442,8 +457,12 @@ func (r *responder) checkRETH(now ib.Instant, p *wire.Packet, need ib.Access, sp
 
 // readRequest handles an RDMA READ request, which takes one PSN for each response packet.
 func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
-	if r.q.attr.Access&ib.RemoteRead == 0 || p.RETH.Len > maxMessage || !r.res.free() {
-		r.refuse(now, refusal(p.PSN, wire.NAKInvalidRequest))
+	why := r.allowed(p, ib.RemoteRead)
+	if why.Reason == ib.ReasonNone && !r.res.free() {
+		why = r.tooMany()
+	}
+	if why.Reason != ib.ReasonNone {
+		r.refuse(now, p, wire.NAKInvalidRequest, why)
 		return
 	}
 	var span [1]mr.Span
@@ -452,7 +471,7 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	}
 	mtu := int(r.q.attr.PathMTU)
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
-	res := r.remember(resource{kind: resRead, first: p.PSN, npsn: int32(n), a: p.RETH.VA,
+	res := r.remember(resource{kind: resRead, op: p.Opcode.Op(), first: p.PSN, npsn: int32(n), a: p.RETH.VA,
 		b: number(uint64(p.RETH.RKey)), span: span})
 	r.epsn = p.PSN.Add(n)
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
@@ -491,10 +510,16 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	}
 }
 
-// refuse refuses a request that cannot be executed. A reliable connection ends once the
-// requests before it are carried out, and drops those behind it (IBTA 9.9.3). A message of an
-// unreliable service is dropped, unless its receive fails: that ends the connection too.
-func (r *responder) refuse(now ib.Instant, c commit) {
+// refuse refuses a request that cannot be executed with a NAK of the given code.
+func (r *responder) refuse(now ib.Instant, p *wire.Packet, code wire.Syndrome, why ib.Cause) {
+	r.note(p, why)
+	r.end(now, refusal(p.PSN, code))
+}
+
+// end ends a reliable connection by a refusal, once the requests before it are carried out. Those
+// behind it are dropped (IBTA 9.9.3). A message of an unreliable service is dropped, unless its
+// receive fails: that ends the connection too.
+func (r *responder) end(now ib.Instant, c commit) {
 	if !r.q.svc.reliable && !c.hasWC {
 		r.drop()
 		return

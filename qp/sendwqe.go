@@ -22,12 +22,13 @@ type sendWQE struct {
 	// invalid is the status that the request completes with if no QP could carry it out; else
 	// WCSuccess.
 	invalid ib.WCStatus
-	slow    bool    // the payload is not all in direct memory: it must be fetched
-	train   bool    // a WRITE that is sent as WRITE ONLYs, each a message to the peer
-	sent    bool    // every PSN has been sent
-	acked   bool    // in ERR: all answers had arrived before, only placements may be missing
-	late    int     // unfinished placements into sgl
-	result  [8]byte // atomics: the value that memory held before
+	fault   mr.Fault // of carryOut
+	slow    bool     // the payload is not all in direct memory: it must be fetched
+	train   bool     // a WRITE that is sent as WRITE ONLYs, each a message to the peer
+	sent    bool     // every PSN has been sent
+	acked   bool     // in ERR: all answers had arrived before, only placements may be missing
+	late    int      // unfinished placements into sgl
+	result  [8]byte  // atomics: the value that memory held before
 }
 
 // last is the PSN of the message's last packet.
@@ -81,10 +82,7 @@ func (s *sendWQE) messages() int {
 
 // resolve checks the local memory of a request and sets sgl, length and slow.
 func (s *sendWQE) resolve(q *QP, op *sendOp) ib.WCStatus {
-	need := ib.Access(0)
-	if op.kind == kindRead || op.kind == kindAtomic {
-		need = ib.LocalWrite
-	}
+	need := op.localRights()
 	s.sgl, s.slow = s.sgl[:0], false
 	s.length = uint32(len(s.wr.Inline))
 	if s.wr.Flags&ib.SendInline == 0 {
@@ -120,13 +118,12 @@ func (s *sendWQE) address(q *QP) ib.WCStatus {
 
 // carryOut executes a request that needs no packet.
 func (s *sendWQE) carryOut(q *QP) ib.WCStatus {
-	fault := mr.FaultNone
 	if s.wr.Opcode == ib.WRBindMW {
-		fault = q.cfg.Table.Bind(q.cfg.PD, q.cfg.Num, s.wr.RKey, s.wr.Bind)
+		s.fault = q.cfg.Table.Bind(q.cfg.PD, q.cfg.Num, s.wr.RKey, s.wr.Bind)
 	} else {
-		fault = q.cfg.Table.Invalidate(q.cfg.PD, q.cfg.Num, s.wr.InvalidateKey)
+		s.fault = q.cfg.Table.Invalidate(q.cfg.PD, q.cfg.Num, s.wr.InvalidateKey)
 	}
-	if fault != mr.FaultNone {
+	if s.fault != mr.FaultNone {
 		return ib.WCMWBindErr
 	}
 	s.length, s.begun = 0, true
@@ -165,6 +162,14 @@ type sendOp struct {
 	answered bool // takes one of the peer's responder resources
 	segments      // requests of one packet have only
 	wc       ib.WCOpcode
+}
+
+// localRights returns the rights that the local memory of a request needs.
+func (op *sendOp) localRights() ib.Access {
+	if op.kind == kindRead || op.kind == kindAtomic {
+		return ib.LocalWrite
+	}
+	return 0
 }
 
 // segments holds the operation of a message's packets by position (IBTA 9.3.3).

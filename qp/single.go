@@ -13,17 +13,18 @@ import (
 // singleRequest handles one of these requests.
 func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 	res := resource{first: p.PSN, npsn: 1, op: p.Opcode.Op()}
-	code := wire.NAKInvalidRequest
+	var code wire.Syndrome
+	var why ib.Cause
 	switch res.op {
 	case wire.OpFlush:
-		code = r.openFlush(p, &res)
+		code, why = r.openFlush(p, &res)
 	case wire.OpAtomicWrite:
-		code = r.openAtomicWrite(p, &res)
+		code, why = r.openAtomicWrite(p, &res)
 	default:
-		code = r.openAtomic(p, &res)
+		code, why = r.openAtomic(p, &res)
 	}
 	if code != 0 {
-		r.refuse(now, refusal(p.PSN, code))
+		r.refuse(now, p, code, why)
 		return
 	}
 	if res.late() && r.q.cfg.MaxLate == 0 {
@@ -35,10 +36,10 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, messages: 1}, 0)
 }
 
-// openAtomic checks a CAS or FAA. It returns the NAK to send, 0 for none.
-func (r *responder) openAtomic(p *wire.Packet, res *resource) wire.Syndrome {
-	if r.q.attr.Access&ib.RemoteAtomic == 0 || p.Atomic.VA%8 != 0 || !r.res.free() {
-		return wire.NAKInvalidRequest
+// openAtomic checks a CAS or FAA. It returns the NAK to send, 0 for none, and why.
+func (r *responder) openAtomic(p *wire.Packet, res *resource) (wire.Syndrome, ib.Cause) {
+	if why := r.admits(ib.RemoteAtomic, p.Atomic.VA); why.Reason != ib.ReasonNone {
+		return wire.NAKInvalidRequest, why
 	}
 	res.kind, res.a, res.b = resAtomic, p.Atomic.Swap, number(p.Atomic.Compare)
 	return r.open(res, p.Atomic.RKey, p.Atomic.VA, 8, ib.RemoteAtomic)
@@ -46,9 +47,13 @@ func (r *responder) openAtomic(p *wire.Packet, res *resource) wire.Syndrome {
 
 // openAtomicWrite checks an ATOMIC WRITE (IBTA A19.4.3): 8 bytes at a multiple
 // of 8. It needs RemoteWrite.
-func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome {
-	if r.q.attr.Access&ib.RemoteWrite == 0 || p.RETH.VA%8 != 0 || p.RETH.Len != 8 || !r.res.free() {
-		return wire.NAKInvalidRequest
+func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) (wire.Syndrome, ib.Cause) {
+	why := r.admits(ib.RemoteWrite, p.RETH.VA)
+	if why.Reason == ib.ReasonNone && p.RETH.Len != 8 {
+		why = ib.Cause{Reason: ib.ReasonLength, Length: uint64(p.RETH.Len), Size: 8}
+	}
+	if why.Reason != ib.ReasonNone {
+		return wire.NAKInvalidRequest, why
 	}
 	res.kind = resEmpty
 	res.b = word(p.Payload)
@@ -57,19 +62,22 @@ func (r *responder) openAtomicWrite(p *wire.Packet, res *resource) wire.Syndrome
 
 // openFlush checks a FLUSH (IBTA A19.4.2). QP and memory must both grant the rights
 // for the placement type that is requested.
-func (r *responder) openFlush(p *wire.Packet, res *resource) wire.Syndrome {
+func (r *responder) openFlush(p *wire.Packet, res *resource) (wire.Syndrome, ib.Cause) {
 	need := flushRights(ib.FlushLevel(p.FETH.Placement))
-	if need == 0 || need&^r.q.attr.Access != 0 || p.FETH.Selectivity > uint8(ib.FlushRegion) || !r.res.free() {
-		return wire.NAKInvalidRequest
+	if need == 0 || p.FETH.Selectivity > uint8(ib.FlushRegion) {
+		return wire.NAKInvalidRequest, ib.Cause{Reason: ib.ReasonOpcode}
+	}
+	if why := r.admits(need, 0); why.Reason != ib.ReasonNone {
+		return wire.NAKInvalidRequest, why
 	}
 	res.kind, res.b = resEmpty, word{p.FETH.Placement, p.FETH.Selectivity}
 	if p.FETH.Selectivity == uint8(ib.FlushRegion) { // address and length are not used
 		region, fault := r.q.cfg.Table.RemoteRegion(r.pd(), r.q.cfg.Num, p.RETH.RKey, need)
 		if fault != mr.FaultNone {
-			return wire.NAKRemoteAccess
+			return wire.NAKRemoteAccess, r.q.cfg.Table.Explain(fault, p.RETH.RKey, 0, 0, need)
 		}
 		res.span[0] = mr.Span{R: region}
-		return 0
+		return 0, ib.Cause{}
 	}
 	return r.open(res, p.RETH.RKey, p.RETH.VA, uint64(p.RETH.Len), need)
 }
@@ -87,14 +95,28 @@ func flushRights(level ib.FlushLevel) ib.Access {
 	return need
 }
 
+// admits says why a request of one packet is not allowed, whatever its memory: the QP does not grant the right, the
+// address is not a multiple of 8, or the peer may not have so many requests at a time.
+func (r *responder) admits(need ib.Access, va uint64) (why ib.Cause) {
+	switch {
+	case need&^r.q.attr.Access != 0:
+		return ib.Cause{Reason: ib.ReasonQPAccess, Need: need, Have: r.q.attr.Access}
+	case va%8 != 0:
+		return ib.Cause{Reason: ib.ReasonAlignment, Addr: va}
+	case !r.res.free():
+		return r.tooMany()
+	}
+	return why
+}
+
 // open checks the memory that a request names and stores it in res.
-func (r *responder) open(res *resource, key ib.Key, va, n uint64, need ib.Access) wire.Syndrome {
+func (r *responder) open(res *resource, key ib.Key, va, n uint64, need ib.Access) (wire.Syndrome, ib.Cause) {
 	span, fault := r.q.cfg.Table.CheckRemote(r.pd(), r.q.cfg.Num, key, va, n, need)
 	if fault != mr.FaultNone {
-		return wire.NAKRemoteAccess
+		return wire.NAKRemoteAccess, r.q.cfg.Table.Explain(fault, key, va, n, need)
 	}
 	res.span[0] = span
-	return 0
+	return 0, ib.Cause{}
 }
 
 // late reports whether executing the request needs a placement, since its memory is not

@@ -45,7 +45,7 @@ func (r *requester) emitUnreliable(now ib.Instant, out []TxPacket) int {
 // memory.
 func (r *requester) failUnreliable(psn ib.PSN) {
 	if r.oldest != r.tail {
-		r.fail(r.find(psn), ib.WCLocProtErr)
+		r.failMemory(r.find(psn))
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 		}
 		return
 	case err != nil:
-		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp)
+		r.failReceive(now, p, ib.WCLocProtErr, wire.NAKRemoteOp, gone(r.q.cfg.Table, r.recv.sgl))
 		return
 	}
 	r.q.cfg.Stats.RDMARecvs++

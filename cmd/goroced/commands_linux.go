@@ -9,6 +9,7 @@ type linuxCommands struct {
 	Devinfo  devinfoCmd  `cmd:"" help:"Describe the RDMA device of this machine, like ibv_devinfo."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices of a running daemon, like ibv_devices."`
 	Status   statusCmd   `cmd:"" help:"Show the ports of a running daemon, like rdma link."`
+	Why      whyCmd      `cmd:"" help:"Say why queue pairs of a running daemon's clients have failed."`
 	QP       qpCmd       `cmd:"" name:"qp" help:"Show the queue pairs of a running daemon's clients, like rdma resource show qp."`
 	MR       mrCmd       `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
 	CM       cmCmd       `cmd:"" name:"cm" help:"Show the connection manager's IDs of a running daemon's clients, like rdma resource show cm_id."`

@@ -247,6 +247,11 @@ func (q *queuePair) Query() (ib.QPAttr, error) {
 	return q.query(op)
 }
 
+// Failure returns nothing: the C verbs do not tell why. WC.VendorErr has a code of the NIC's vendor.
+func (q *queuePair) Failure() (failed, refused ib.Failure, err error) {
+	return failed, refused, q.err(q.op("query failure of"))
+}
+
 // queryMask has all attributes of package ib except RateLimit, which most providers refuse to
 // query.
 const queryMask = ib.AttrState | ib.AttrCurState | ib.AttrSQDNotify | ib.AttrAccess | ib.AttrPKeyIndex | ib.AttrPort |

@@ -33,6 +33,7 @@ var realClock = map[string]string{
 	"roce/daemon/internal/yield/yield.go":     "measures how long the kernel keeps a thread that yields",
 	"roce/daemon/server/closer.go":            "sends signals to a thread that hangs in the kernel",
 	"roce/daemon/server/descriptors.go":       "pauses while the system has no descriptors",
+	"roce/daemon/server/failures.go":          "the time of day at which a queue pair has failed, for people",
 	"roce/daemon/server/idle.go":              "the time since the last client; its test is in a bubble",
 	"roce/daemon/server/inspect.go":           "pauses between locks of shards, whose threads go on meanwhile",
 	"roce/daemon/server/receive.go":           "limits the wait for the kernel to close descriptors",

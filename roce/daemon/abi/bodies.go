@@ -290,6 +290,23 @@ type QPAttr struct {
 	MaxSendSGE, MaxRecvSGE, MaxInline        uint32
 }
 
+// QPFailure is the reply to OpQPFailure: why the QP went to ERR or SQE last, and why it last refused a request of its
+// peer.
+type QPFailure struct {
+	Failed, Refused Failure
+}
+
+// Failure is an ib.Failure. Text is its cause as a sentence, which ends with a zero byte.
+type Failure struct {
+	At                         int64 // on the device's clock
+	Since                      int64
+	Addr, Length, Start, Size  uint64
+	Reason, Op, Peer, PSN      uint32
+	Key, Need, Have, Ended, By uint32
+	Tries, Answers, Errno      uint32
+	Text                       [256]byte
+}
+
 // Group is the body of OpAttach and OpDetach.
 type Group struct {
 	QP  Handle

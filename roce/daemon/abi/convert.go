@@ -88,3 +88,28 @@ func (r *DeviceReply) Attr() ib.DeviceAttr {
 		MaxMcastGroup: int(r.MaxMcastGroup), MaxMcastQP: int(r.MaxMcastQP), MaxQPRdAtomic: int(r.MaxQPRdAtomic),
 		MaxQPInitRdAtom: int(r.MaxQPInitRdAtom), LocalCAAckDelay: int(r.LocalCAAckDelay)}
 }
+
+// FailureOf returns f as it is transferred.
+func FailureOf(f *ib.Failure) (r Failure) {
+	if f.Cause.Reason == ib.ReasonNone {
+		return r
+	}
+	c := &f.Cause
+	r = Failure{At: int64(f.At), Since: int64(c.Since), Addr: c.Addr, Length: c.Length, Start: c.Start, Size: c.Size,
+		Reason: uint32(c.Reason), Op: uint32(c.Op), PSN: uint32(c.PSN), Key: uint32(c.Key), Need: uint32(c.Need),
+		Have: uint32(c.Have), Ended: uint32(c.Ended), By: uint32(c.By), Tries: c.Tries, Answers: c.Answers,
+		Errno: c.Errno}
+	if c.Peer {
+		r.Peer = 1
+	}
+	copy(r.Text[:len(r.Text)-1], c.String())
+	return r
+}
+
+// Failure is the inverse of FailureOf.
+func (r *Failure) Failure() ib.Failure {
+	return ib.Failure{At: ib.Instant(r.At), Cause: ib.Cause{Reason: ib.Reason(r.Reason), Op: ib.WROpcode(r.Op),
+		Peer: r.Peer != 0, PSN: ib.PSN(r.PSN), Key: ib.Key(r.Key), Addr: r.Addr, Length: r.Length, Start: r.Start,
+		Size: r.Size, Need: ib.Access(r.Need), Have: ib.Access(r.Have), Ended: ib.KeyEnd(r.Ended), By: ib.QPN(r.By),
+		Since: ib.Instant(r.Since), Tries: r.Tries, Answers: r.Answers, Errno: r.Errno}}
+}

@@ -87,6 +87,7 @@ const (
 	OpHold
 	OpShareDoorbells
 	OpShareMemory
+	OpQPFailure
 	numOps
 )
 
@@ -108,7 +109,8 @@ var opText = [...]string{OpHello: "hello", OpOpen: "open device", OpQueryPort: "
 	OpCMInitQPAttr: "init QP attributes",
 	OpCMSetOption:  "set option", OpCMQuery: "query CM ID", OpCMMigrate: "migrate CM ID",
 	OpQueryDevice: "query device", OpCounters: "read counters", OpOpenQP: "open QP",
-	OpHold: "hold", OpShareDoorbells: "share doorbells", OpShareMemory: "share memory"}
+	OpHold: "hold", OpShareDoorbells: "share doorbells", OpShareMemory: "share memory",
+	OpQPFailure: "query QP failure"}
 
 // Ops returns all requests.
 func Ops() (all []Op) {

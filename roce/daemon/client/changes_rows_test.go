@@ -16,7 +16,8 @@ import (
 
 // unchanging are the requests after which both sides cannot differ: those that only ask, those about an ID of which the
 // client keeps no state, and those that package client does not make.
-var unchanging = []abi.Op{abi.OpQueryPort, abi.OpGIDs, abi.OpPKey, abi.OpClock, abi.OpQuerySRQ, abi.OpQueryQP,
+var unchanging = []abi.Op{abi.OpQueryPort, abi.OpGIDs, abi.OpPKey, abi.OpClock, abi.OpQuerySRQ,
+	abi.OpQueryQP, abi.OpQPFailure,
 	abi.OpQueryDevice, abi.OpCounters, abi.OpCMQuery, abi.OpCMInitQPAttr,
 	abi.OpCMResolveRoute, abi.OpCMConnect, abi.OpCMAccept, abi.OpCMEstablish, abi.OpCMReject, abi.OpCMDelay,
 	abi.OpCMDisconnect, abi.OpCMNotify,

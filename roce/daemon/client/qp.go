@@ -166,6 +166,18 @@ func (q *queuePair) Query() (ib.QPAttr, error) {
 	return r.Attr(), nil
 }
 
+// Failure returns why the QP failed last, and why it last refused a request of the peer.
+func (q *queuePair) Failure() (failed, refused ib.Failure, err error) {
+	if err := q.err("query failure of QP"); err != nil {
+		return failed, refused, err
+	}
+	r, _, err := ask[abi.QPFailure](q.dev.link, abi.OpQPFailure, abi.Object{Handle: q.handle}, 0)
+	if err != nil {
+		return failed, refused, err
+	}
+	return r.Failed.Failure(), r.Refused.Failure(), nil
+}
+
 // PostSend posts send requests.
 func (q *queuePair) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.err("post send"); err != nil {

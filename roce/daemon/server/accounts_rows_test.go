@@ -158,6 +158,10 @@ var accountRows = map[abi.Op][]accountRow{
 				c.modify(q, addressOf(i), ib.StateErr, ib.StateReset, ib.StateInit, ib.StateRTR, ib.StateRTS)
 			}
 		}}},
+	abi.OpQPFailure: {{name: "again and again", begin: func(c *accountant) func(int) {
+		h := c.makeQPOf(ib.RC)
+		return func(int) { c.ask(abi.OpQPFailure, abi.Put(nil, &abi.Object{Handle: h})) }
+	}}},
 	abi.OpQueryQP: {{name: "again and again", begin: func(c *accountant) func(int) {
 		h := c.makeQPOf(ib.RC)
 		return func(int) { c.ask(abi.OpQueryQP, abi.Put(nil, &abi.Object{Handle: h})) }

@@ -53,6 +53,7 @@ var handlers = [...]handler{
 	abi.OpCreateQP:      takes(createQP),
 	abi.OpModifyQP:      takes(modifyQP),
 	abi.OpQueryQP:       takes(queryQP),
+	abi.OpQPFailure:     takes(qpFailure),
 	abi.OpAttach:        takes(attach),
 	abi.OpDetach:        takes(detach),
 	abi.OpClose:         onCM(closeObject),

@@ -33,6 +33,8 @@ type QPInfo struct {
 	SQPSN   uint32     `json:"sq_psn,omitempty"`
 	Peer    netip.Addr `json:"peer"` // not valid before RTR, and for datagrams
 	PathMTU int        `json:"path_mtu,omitempty"`
+	Failed  string     `json:"failed,omitempty"`  // why it has failed
+	Refused string     `json:"refused,omitempty"` // the latest request of the peer that it has refused
 	Owner
 }
 
@@ -133,6 +135,9 @@ func (s *Server) QPs() []QPInfo {
 		}
 		i := QPInfo{Device: device, QPN: uint32(q.Num()), Type: q.Type().String(), State: a.State.String(),
 			RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
+		if failed, refused, err := q.Failure(); err == nil {
+			i.Failed, i.Refused = sentence(failed), sentence(refused)
+		}
 		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.StateRTR {
 			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)
 		}
@@ -143,6 +148,14 @@ func (s *Server) QPs() []QPInfo {
 			cmp.Compare(a.QPN, b.QPN))
 	})
 	return list
+}
+
+// sentence says why something has failed, if it has.
+func sentence(f ib.Failure) string {
+	if f.Cause.Reason == ib.ReasonNone {
+		return ""
+	}
+	return f.Cause.String()
 }
 
 // QPStates returns how many queue pairs of clients are in each state, by device. Devices without any are left out.

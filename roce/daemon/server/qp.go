@@ -123,6 +123,18 @@ func queryQP(c *session, r *abi.Object) (reply, error) {
 	return withBody(abi.QPAttrOf(r.Handle, &a, 0))
 }
 
+func qpFailure(c *session, r *abi.Object) (reply, error) {
+	q, err := lookup[*device.QP](c, abi.OpQPFailure, "QP", r.Handle)
+	if err != nil {
+		return noBody(err)
+	}
+	failed, refused, err := q.Failure()
+	if err != nil {
+		return noBody(err)
+	}
+	return withBody(abi.QPFailure{Failed: abi.FailureOf(&failed), Refused: abi.FailureOf(&refused)})
+}
+
 // String returns the kind's name for messages.
 func (k kind) String() string {
 	names := [...]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindCM: "CM channel", kindQP: "QP",

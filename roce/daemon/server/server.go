@@ -55,6 +55,7 @@ type Server struct {
 	looking                      sync.Mutex // held by inspections, by turns; taken first
 	accounts                     accounts
 	memfds                       memfds
+	failures                     failures
 	strangers                    *closer // for connections whose user is not known
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options

@@ -49,6 +49,7 @@ type session struct {
 	files     files
 	booked    []held       // resources of the session itself, not of an object
 	late      []func()     // called by reap after the worker has ended
+	failed    atomic.Bool  // one of its queue pairs has failed, which the log says
 	ties      atomic.Int32 // references that keep the session counted in its user's account
 
 	op      abi.Op  // the current request

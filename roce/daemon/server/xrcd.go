@@ -339,6 +339,18 @@ func (d *domain) Event(e ib.Event) {
 	}
 }
 
+// QPFailed records the failure of a target for one of the sessions that have it open (device.Tenant).
+func (d *domain) QPFailed(f device.QPFailure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for q, openers := range d.openers {
+		if q.Num() == f.Num && len(openers) > 0 {
+			openers[0].QPFailed(f)
+			return
+		}
+	}
+}
+
 // Fault ends the sessions that have targets open (device.Tenant): the memory is of one of them.
 func (d *domain) Fault(addr uintptr) {
 	d.mu.Lock()

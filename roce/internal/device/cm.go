@@ -92,7 +92,3 @@ func (d *Device) SetCMLimits(o *CMOwner, l CMLimits) { d.cm.SetLimits(o, l) }
 
 // CMStats returns the counters of the port's connection manager.
 func (d *Device) CMStats() cm.Stats { return d.cm.Stats() }
-
-// Unreachable tells the device that the network cannot reach a peer, and why, as a Linux error number (see
-// cma.Port.Unreachable). Links call it, with the error of an ICMP message.
-func (d *Device) Unreachable(peer ib.GID, errno int) { d.cm.Unreachable(peer, errno) }

@@ -461,9 +461,10 @@ func (a *tenant) Alloc(n int) ([]byte, error) {
 	a.rings = append(a.rings, ring.Alloc(n))
 	return a.rings[len(a.rings)-1], nil
 }
-func (*tenant) Notify(*device.CQ) {}
-func (*tenant) Fault(uintptr)     {}
-func (*tenant) Event(ib.Event)    {}
+func (*tenant) Notify(*device.CQ)         {}
+func (*tenant) QPFailed(device.QPFailure) {}
+func (*tenant) Fault(uintptr)             {}
+func (*tenant) Event(ib.Event)            {}
 
 // Take rings for each QP that has sent.
 func (a *tenant) Take(_ ib.Instant, ring func(*engine.QP)) {

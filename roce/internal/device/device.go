@@ -36,6 +36,7 @@ type Device struct {
 	gids   atomic.Pointer[gidTable]
 	cm     *cma.Port
 	cmOwn  *cma.Owner // account of this process
+	lost   lostPeers
 
 	stepped atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
 	closed  atomic.Bool  // set under mu
@@ -105,11 +106,13 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	indices := sequence.New(rng, 24)               // the upper bits of a key
 	variants := newRand(opts.Seed, streamVariants) // used by the memory table only, under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
+	d.mem.SetClock(cmHost{d}.Now)
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
 		OnOffloadOff:  opts.OnOffloadOff,
 		PinSourcePort: opts.PinSourcePort,
-		Limits:        qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic}}, owner{d})
+		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic,
+			Unreachable: func(peer ib.GID) uint32 { return d.lost.errno(peer, cmHost{d}.Now()) }}}, owner{d})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,17 @@ import (
 // under the lock of a shard, so nothing here may block.
 type owner struct{ dev *Device }
 
+// QPFailed tells the tenant why its QP has failed. That the application has moved it to ERR is no failure.
+func (o owner) QPFailed(q *engine.QP, failed, refused ib.Failure) {
+	of := q.Owner.(*QP)
+	if of.pd.tenant == nil || failed.Cause.Reason == ib.ReasonModified || failed.Cause.Reason == ib.ReasonNone {
+		return
+	}
+	peer, peerQPN := q.Peer()
+	of.pd.tenant.QPFailed(QPFailure{Num: of.num, Type: of.typ, Peer: peer, PeerQPN: peerQPN, Failed: failed,
+		Refused: refused})
+}
+
 // QPEvent delivers an asynchronous event of a QP.
 func (o owner) QPEvent(q *engine.QP, t ib.EventType) {
 	of := q.Owner.(*QP)

@@ -266,6 +266,19 @@ func (q *QP) Query() (ib.QPAttr, error) {
 	return a, nil
 }
 
+// Failure returns why the QP failed last, and why it last refused a request of the peer.
+func (q *QP) Failure() (failed, refused ib.Failure, err error) {
+	const op = "query failure of QP"
+	if err := q.err(op); err != nil {
+		return failed, refused, err
+	}
+	failed, refused, open := q.part.Failure()
+	if !open { // closed concurrently
+		return failed, refused, q.err(op)
+	}
+	return failed, refused, nil
+}
+
 // own is err for operations on the application's end of the rings, which a tenant's QP lacks.
 func (q *QP) own(op string) error {
 	if q.pd.tenant != nil {

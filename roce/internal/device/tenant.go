@@ -32,10 +32,23 @@ type Tenant interface {
 	// Notify.
 	Event(e ib.Event)
 
+	// QPFailed says why one of the tenant's QPs has gone to ERR or SQE. It is called as Notify.
+	QPFailed(f QPFailure)
+
 	// Fault reports that memory which the tenant shares, a ring or a region, is not mapped at
 	// addr, an address of this process. The device has faulted on it and abandons the QP that
 	// it was working on; the tenant's other QPs will probably fail too. It is called as Notify.
 	Fault(addr uintptr)
+}
+
+// QPFailure is why a QP has failed.
+type QPFailure struct {
+	Num     ib.QPN
+	Type    ib.QPType
+	Peer    ib.GID // reliable and unreliable connections
+	PeerQPN ib.QPN
+	Failed  ib.Failure
+	Refused ib.Failure // the latest request of the peer that was refused, by ReasonNone if there is none
 }
 
 // Group is a Tenant that stands for several tenants, which may all use its objects. Package server has one for

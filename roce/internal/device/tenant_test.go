@@ -51,10 +51,11 @@ func (n *tenantProcess) Alloc(size int) ([]byte, error) {
 	return n.last, nil
 }
 
-func (n *tenantProcess) Notify(c *device.CQ) { n.told = append(n.told, c) }
-func (n *tenantProcess) Fault(uintptr)       {}
-func (n *tenantProcess) Faulted() bool       { return false }
-func (n *tenantProcess) Event(e ib.Event)    { n.events = append(n.events, e.Type) }
+func (n *tenantProcess) Notify(c *device.CQ)       { n.told = append(n.told, c) }
+func (n *tenantProcess) QPFailed(device.QPFailure) {}
+func (n *tenantProcess) Fault(uintptr)             {}
+func (n *tenantProcess) Faulted() bool             { return false }
+func (n *tenantProcess) Event(e ib.Event)          { n.events = append(n.events, e.Type) }
 
 func (n *tenantProcess) Take(_ ib.Instant, ring func(*engine.QP)) {
 	if n.looks++; n.asleep {

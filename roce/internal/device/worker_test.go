@@ -78,6 +78,7 @@ type silent struct{}
 
 func (silent) Alloc(size int) ([]byte, error) { return ring.Alloc(size), nil }
 func (silent) Notify(*device.CQ)              {}
+func (silent) QPFailed(device.QPFailure)      {}
 func (silent) Fault(uintptr)                  {}
 func (silent) Event(ib.Event)                 {}
 

@@ -35,9 +35,10 @@ func (g *guardedRings) Alloc(size int) ([]byte, error) {
 	return b, nil
 }
 
-func (g *guardedRings) Notify(*device.CQ) {}
-func (g *guardedRings) Fault(uintptr)     {}
-func (g *guardedRings) Event(ib.Event)    {}
+func (g *guardedRings) Notify(*device.CQ)         {}
+func (g *guardedRings) QPFailed(device.QPFailure) {}
+func (g *guardedRings) Fault(uintptr)             {}
+func (g *guardedRings) Event(ib.Event)            {}
 
 func (g *guardedRings) last() []byte { return g.maps[len(g.maps)-1] }
 

@@ -53,7 +53,12 @@ func (s *Shard) deliver() {
 // publishState copies q's state to the posting side. A receive that was posted while the QP went to ERR
 // may have missed the flush, so show rings the doorbell, which flushes it.
 func (s *Shard) publishState(q *QP, state ib.QPState) {
-	if q.front.SetState(state) != state && state == ib.StateErr {
+	if q.front.SetState(state) == state || state != ib.StateErr && state != ib.StateSQE {
+		return
+	}
+	failed, refused := q.core.Failure()
+	s.engine.owner.QPFailed(q, failed, refused)
+	if state == ib.StateErr {
 		s.ring(q)
 	}
 }

@@ -35,6 +35,8 @@ type Options struct {
 // SRQs. Its methods are called per event, never per packet, under the lock of a shard: they must
 // neither block nor call the engine.
 type Owner interface {
+	// QPFailed takes the causes when a QP goes to ERR or SQE.
+	QPFailed(q *QP, failed, refused ib.Failure)
 	// QPEvent takes an asynchronous event of a QP.
 	QPEvent(q *QP, t ib.EventType)
 	// CQNotify reports a completion for which the CQ was armed, CQError that the CQ has

@@ -206,6 +206,20 @@ func (q *QP) Query() (a ib.QPAttr, open bool) {
 	return q.core.Query(), true
 }
 
+// Peer returns the destination of a connected QP. The caller holds the lock of the shard.
+func (q *QP) Peer() (ib.GID, ib.QPN) { return q.core.AH().DGID, q.core.DestQPN() }
+
+// Failure returns the causes of failures, and false if the QP is closed.
+func (q *QP) Failure() (failed, refused ib.Failure, open bool) {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	if q.core == nil {
+		return failed, refused, false
+	}
+	failed, refused = q.core.Failure()
+	return failed, refused, true
+}
+
 // setPath sets the addressing of a QP, and finds the congestion account of its destination.
 func (s *Shard) setPath(q *QP, path *link.Run) {
 	s.ready.remove(q) // applyEffects puts it back, into the queue of its new peerShard

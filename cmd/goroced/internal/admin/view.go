@@ -51,16 +51,19 @@ type View interface {
 	QPs() []srv.QPInfo
 	MRs() []srv.MRInfo
 	CMIDs() []srv.CMInfo
+	Failures() []srv.FailureInfo
 	// Counters returns the counters of all devices, by device name.
 	Counters() map[string]Counters
 }
 
-// RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs, /v1/cm and /v1/stats.
+// RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs, /v1/cm,
+// /v1/failures and /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
 	shows(mux, "devices", func(context.Context) any { return v.Devices() })
 	shows(mux, "qps", func(who context.Context) any { return qpsFor(v.QPs(), seenBy(who)) })
 	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), seenBy(who)) })
 	shows(mux, "cm", func(who context.Context) any { return cmFor(v.CMIDs(), seenBy(who)) })
+	shows(mux, "failures", func(who context.Context) any { return failuresFor(v.Failures(), seenBy(who)) })
 	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 
@@ -119,6 +122,11 @@ func cmFor(list []srv.CMInfo, sees func(uid uint32) bool) []srv.CMInfo {
 
 const listens = "LISTEN"
 
+// failuresFor leaves out those of other users' queue pairs: they name keys and addresses.
+func failuresFor(list []srv.FailureInfo, sees func(uid uint32) bool) []srv.FailureInfo {
+	return slices.DeleteFunc(list, func(f srv.FailureInfo) bool { return !sees(f.UID) })
+}
+
 // Devices returns the daemon's devices.
 func (c *Client) Devices(ctx context.Context) (list []Device, err error) {
 	err = c.call(ctx, http.MethodGet, "devices", nil, &list)
@@ -143,6 +151,12 @@ func (c *Client) CMIDs(ctx context.Context) (list []srv.CMInfo, err error) {
 	return list, err
 }
 
+// Failures returns the latest failures of queue pairs of the daemon's clients.
+func (c *Client) Failures(ctx context.Context) (list []srv.FailureInfo, err error) {
+	err = c.call(ctx, http.MethodGet, "failures", nil, &list)
+	return list, err
+}
+
 // Counters returns the counters of the daemon's devices.
 func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err error) {
 	err = c.call(ctx, http.MethodGet, "stats", nil, &all)
@@ -157,6 +171,9 @@ func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
 
 // DeviceOfQP returns the device name of q.
 func DeviceOfQP(q *srv.QPInfo) string { return q.Device }
+
+// DeviceOfFailure returns the device name of f.
+func DeviceOfFailure(f *srv.FailureInfo) string { return f.Device }
 
 // DeviceOfCMID returns the device name of id.
 func DeviceOfCMID(id *srv.CMInfo) string { return id.Device }

@@ -25,6 +25,7 @@ static inline int failed(int err)
 }
 
 /* debug.c */
+bool debugging(void);
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool quiet(void);
 

@@ -12,12 +12,14 @@ static bool set(const char *name)
 	return value && *value && strcmp(value, "0") != 0;
 }
 
+bool debugging(void) { return set("GOROCE_DEBUG"); }
+
 void debug(const char *format, ...)
 {
 	char line[1024];
 	va_list args;
 
-	if (!set("GOROCE_DEBUG"))
+	if (!debugging())
 		return;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);

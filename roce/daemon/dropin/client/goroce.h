@@ -55,6 +55,7 @@ enum goroce_op {
 	GOROCE_OPEN_QP = 48,
 	GOROCE_SHARE_DOORBELLS = 50,
 	GOROCE_SHARE_MEMORY = 51,
+	GOROCE_QP_FAILURE = 52,
 };
 
 struct goroce_header {
@@ -250,6 +251,26 @@ struct goroce_qp_attr {
 	uint32_t         min_rnr_timer, timeout, retry_cnt, rnr_retry;
 	uint32_t         rate_limit, sqd_notify, draining;
 	uint32_t         max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+};
+
+struct goroce_failure {
+	int64_t  at;    /* on the device's clock, in nanoseconds */
+	int64_t  since; /* ended key, missing receive: for how long */
+	uint64_t addr, length;
+	uint64_t start, size; /* of the region */
+	uint32_t reason;      /* 0: none */
+	uint32_t op;          /* ibv_wr_opcode */
+	uint32_t peer;        /* 1: the peer's request */
+	uint32_t psn, key;
+	uint32_t need, have; /* ibv_access_flags */
+	uint32_t ended, by;
+	uint32_t tries, answers, error;
+	char     text[256]; /* a sentence, which ends with a zero byte */
+};
+
+struct goroce_qp_failure {
+	struct goroce_failure failed;  /* why the QP went to ERR or SQE last */
+	struct goroce_failure refused; /* the peer's request that it refused last */
 };
 
 struct goroce_group {

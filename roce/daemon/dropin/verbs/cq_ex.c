@@ -16,6 +16,8 @@ static int load(struct cq *q)
 	q->ex.status = q->current.status;
 	q->ex.wr_id = q->current.id;
 	q->ring.next++;
+	if (q->current.status) /* asks the daemon with the lock held, as ibv_resize_cq does */
+		why_failed(q->v.context, q->current.qpn, q->current.vendor_err);
 	return 0;
 }
 

@@ -429,6 +429,7 @@ struct qp {
 	uint32_t async_taken;
 	struct ibv_qp_cap cap;
 	bool sig_all, has_ex;
+	atomic_bool told;          /* why_failed has said why; until the QP is reset */
 	uint32_t pd;               /* handle */
 	struct region regions[4]; /* looked up last; under the lock of sq */
 	struct membership *groups; /* under v.mutex */
@@ -443,6 +444,8 @@ static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct
 
 /* qp_state is for posts: they must not wait for the mutex, which ibv_modify_qp holds while it waits for the daemon. */
 static inline enum ibv_qp_state qp_state(const struct ibv_qp *v) { return __atomic_load_n(&v->state, __ATOMIC_RELAXED); }
+
+void why_failed(struct ibv_context *v, uint32_t qpn, uint32_t vendor_err);
 
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr);

@@ -67,6 +67,10 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 	got = take(&q->ring, n, wc);
 	pthread_mutex_unlock(&q->ring.lock);
 	give_way(q, got != 0);
+	for (int i = 0; i < got; i++) {
+		if (wc[i].status)
+			why_failed(v->context, wc[i].qp_num, wc[i].vendor_err);
+	}
 	if (!got)
 		cq_tell_overrun(q);
 	if (got < 0)

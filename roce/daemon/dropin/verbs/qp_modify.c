@@ -70,6 +70,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	pthread_mutex_unlock(&v->mutex);
 	if (err || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
 		return err;
+	atomic_store(&qp_of(v)->told, false);
 	if (v->send_cq)
 		cq_forget(v->send_cq, v->qp_num);
 	if (v->recv_cq && v->recv_cq != v->send_cq)
