@@ -37,7 +37,7 @@ func (m *Manager) Connect(now ib.Instant, c Connect) (ID, error) {
 		return 0, m.errLimit("connect")
 	}
 	n := m.add(c.Path)
-	n.tid, n.localQPN = m.rng.Uint64(), c.QPN
+	n.tid, n.localQPN, n.fixedMTU = m.rng.Uint64(), c.QPN, c.FixedMTU
 	n.path.HopLimit = hopLimit(c.Path)
 	n.params = ConnParams{RQPSN: m.newPSN(), Service: c.Service, PathMTU: c.PathMTU,
 		ResponderResources: c.ResponderResources,
@@ -178,9 +178,40 @@ func repeatRTU(m *Manager, c *conn, in *input) {
 	repeat(m, c, in)
 }
 
+// handleREJ handles a REJ. If our REQ's path MTU was too large, and the peer says which one it takes, a REQ asks for
+// that, as the consumer has left the choice to the path. A REJ of an earlier REQ then has another transaction ID.
 func handleREJ(m *Manager, c *conn, in *input) {
+	if in.rej.Reason == ib.RejectInvalidMTU && peerUnknown.has(c.state) && !c.fixedMTU {
+		if in.hdr.TID != c.tid {
+			m.stats.Duplicates++
+			return
+		}
+		if mtu := acceptable(&in.rej); mtu != 0 && mtu < c.params.PathMTU {
+			m.askAgain(c, mtu, in.now)
+			return
+		}
+	}
 	m.fail(c, Event{Kind: Rejected, Reason: in.rej.Reason, Info: clone(in.rej.Info),
 		PrivateData: clone(in.rej.PrivateData)})
+}
+
+// acceptable returns the path MTU that the sender of a REJ takes; 0 if it does not say.
+func acceptable(rej *wire.REJ) ib.MTU {
+	if len(rej.Info) == 0 {
+		return 0
+	}
+	return ib.MTUFromCode(int(rej.Info[0]))
+}
+
+// askAgain sends the REQ of c for a smaller path MTU, as a new transaction.
+func (m *Manager) askAgain(c *conn, mtu ib.MTU, now ib.Instant) {
+	var req wire.REQ
+	before := c.last // req refers to its private data
+	req.Decode(&before)
+	req.PathMTU, c.params.PathMTU = mtu, mtu
+	c.tid = m.rng.Uint64()
+	c.compose(wire.AttrREQ, c.tid, &req)
+	m.await(c, reqSent, now)
 }
 
 // replaced ends a connection whose peer has begun a new one, with the same QP, before the handshake was over.

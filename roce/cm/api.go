@@ -48,6 +48,7 @@ type Connect struct {
 	ServiceID  uint64
 	SrcPort    uint16 // goes into the rdma_cm header of the private data
 	PathMTU    ib.MTU
+	FixedMTU   bool       // a peer that takes only a smaller path MTU is not asked again, for that one
 	AckTimeout uint8      // 5-bit code of the local ACK timeout of both ends
 	GiveUp     ib.Instant // when to stop waiting for an answer; driver.Never leaves it to Options.Retries
 }

@@ -78,6 +78,7 @@ type conn struct {
 	giveUp   ib.Instant // deadline of all retransmissions, whatever their number
 
 	localQPN ib.QPN
+	fixedMTU bool // Connect.FixedMTU
 	params   ConnParams
 	remote   remoteKey // set when the peer's communication ID is known
 	qp       qpKey     // set when the peer's QP is known

@@ -10,6 +10,10 @@ type Options struct {
 	// it from crypto/rand.
 	Seed [32]byte
 
+	// PathMTU returns the largest path MTU that a connection over a path may have; nil allows all. A REQ for a larger
+	// one is rejected.
+	PathMTU func(Path) ib.MTU
+
 	Resend      ib.Instant // first interval of retransmission (default 200 ms); it doubles each time
 	ResendMax   ib.Instant // largest interval (default 1.6 s)
 	Retries     int        // retransmissions of a message (default 15)

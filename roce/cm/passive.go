@@ -29,7 +29,7 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 		return
 	}
 	e := Event{Kind: Request, Listener: l.id, PrivateData: req.PrivateData}
-	if reason, info := checkREQ(in, &e); reason != 0 {
+	if reason, info := m.checkREQ(in, &e); reason != 0 {
 		m.stats.Refused++
 		m.rejectREQ(in, reason, info)
 		return
@@ -54,15 +54,15 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 
 // checkREQ returns the reason to reject a REQ, 0 if there is none, and the REJ's additional information (IBTA
 // 12.6.7.2). It moves the rdma_cm header from the private data of e to e.Header.
-func checkREQ(in *input, e *Event) (ib.RejectReason, []byte) {
-	req := &in.req
+func (m *Manager) checkREQ(in *input, e *Event) (ib.RejectReason, []byte) {
+	req, most := &in.req, m.mostMTU(in.path)
 	switch {
 	case req.Transport != wire.CMTransportRC && req.Transport != wire.CMTransportUC:
 		return ib.RejectInvalidTransport, nil
 	case req.QPN <= ib.QPNGSI || req.QPN == ib.QPNMulticast:
 		return ib.RejectUnsupported, nil
-	case req.PathMTU == 0:
-		return ib.RejectInvalidMTU, nil
+	case req.PathMTU == 0 || req.PathMTU > most:
+		return ib.RejectInvalidMTU, []byte{byte(most.Code())}
 	case req.Primary.RemoteGID != in.path.Local:
 		return ib.RejectInvalidGID, in.path.Local[:]
 	}
@@ -74,6 +74,14 @@ func checkREQ(in *input, e *Event) (ib.RejectReason, []byte) {
 		return ib.RejectInvalidGID, in.path.Local[:]
 	}
 	return 0, nil
+}
+
+// mostMTU returns the largest path MTU that a connection over a path may have.
+func (m *Manager) mostMTU(p Path) ib.MTU {
+	if m.opts.PathMTU == nil {
+		return ib.MTU4096
+	}
+	return m.opts.PathMTU(p)
 }
 
 // takeHeader moves the rdma_cm header out of the private data, if the service ID is one of rdma_cm.

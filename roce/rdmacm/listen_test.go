@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,83 @@ func TestAcceptRefuses(t *testing.T) {
 		defer c.Close()
 		must(t, (<-accepted).Close())
 	})
+}
+
+// TestSmallerPathMTU: programs that use IDs of the connection manager, and have no say in the path MTU, are connected
+// with the smaller one of the two ports: the request comes with it, and the reply. The other way round, too.
+func TestSmallerPathMTU(t *testing.T) {
+	short := func(l link.Link) link.Link { return smallMTU{l} }
+	for narrow := range 2 {
+		simulateOn(t, simtest.Config{Wrap: only(narrow, short)}, func(t *testing.T, hosts []*node) {
+			a, b := newIDs(t, hosts[0]), newIDs(t, hosts[1])
+			listener := a.id()
+			must(t, listener.Bind(netip.AddrPortFrom(hosts[0].addr, 7471)))
+			must(t, listener.Listen(1))
+			id := b.id()
+			must(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(hosts[0].addr, 7471), time.Second))
+			b.next(ib.CMAddrResolved)
+			must(t, id.ResolveRoute(time.Second))
+			b.next(ib.CMRouteResolved)
+			must(t, id.Connect(ib.CMConnParam{QPN: b.qp(ib.RC).Num()}))
+			request := a.next(ib.CMConnectRequest).ID
+			must(t, request.Accept(ib.CMConnParam{QPN: a.qp(ib.RC).Num()}))
+			b.next(ib.CMConnectResponse)
+			for name, end := range map[string]ib.CMID{"passive": request, "active": id} {
+				attr, _, err := end.InitQPAttr(ib.StateRTR)
+				must(t, err)
+				if attr.PathMTU != ib.MTU1024 {
+					t.Errorf("host %d is narrow: the %s end's path MTU is %d, want 1024", narrow, name, attr.PathMTU)
+				}
+			}
+		})
+	}
+}
+
+// ids is an event channel of a host, for tests of IDs.
+type ids struct {
+	t  *testing.T
+	h  *node
+	ch ib.CM
+	pd ib.PD
+	cq ib.CQ
+}
+
+func newIDs(t *testing.T, h *node) *ids {
+	t.Helper()
+	ch, err := h.dev.OpenCM()
+	must(t, err)
+	t.Cleanup(func() { ch.Close() })
+	pd, err := h.dev.AllocPD()
+	must(t, err)
+	cq, err := h.dev.CreateCQ(ib.CQInit{Entries: 16})
+	must(t, err)
+	return &ids{t, h, ch, pd, cq}
+}
+
+func (i *ids) id() ib.CMID {
+	i.t.Helper()
+	id, err := i.ch.CreateID(ib.CMIDInit{})
+	must(i.t, err)
+	return id
+}
+
+func (i *ids) qp(typ ib.QPType) ib.QP {
+	i.t.Helper()
+	qp, err := i.pd.CreateQP(ib.QPInit{Type: typ, SendCQ: i.cq, RecvCQ: i.cq,
+		Cap: ib.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	must(i.t, err)
+	return qp
+}
+
+// next returns the next event, which must be of the type.
+func (i *ids) next(want ib.CMEventType) ib.CMEvent {
+	i.t.Helper()
+	ev, err := i.ch.NextEvent(patience(i.t))
+	must(i.t, err)
+	if ev.Type != want {
+		i.t.Fatalf("event %v with status %d, want %v", ev.Type, ev.Status, want)
+	}
+	return ev
 }
 
 // smallMTU is an Ethernet of 1500 bytes.

@@ -236,6 +236,18 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	}
 }
 
+// TestUnequalMTU: a program whose host has jumbo frames connects to one of a host that has not, and the other way round.
+func TestUnequalMTU(t *testing.T) {
+	require.Root(t)
+	nsA, nsB := linktest.NewVeth(t, 9000)
+	nsB.Command(t, "ip", "link", "set", nsB.IfName, "mtu", "1500")
+	a, b := newHost(t, nsA), newHost(t, nsB)
+	row := connection{name: "rping", server: "rping -s -a {server} -C 3 -S 20000 -v -V",
+		client: "rping -c -a {server} -C 3 -S 20000 -v -V", says: `(?m)^ping data: rdma-ping-2`}
+	t.Run("jumbo client", func(t *testing.T) { row.run(t, b, a) })
+	t.Run("jumbo server", func(t *testing.T) { row.run(t, a, b) })
+}
+
 // TestConnectionsFile: a file goes through rcopy, and through programs whose sockets are rsockets. It is the same at
 // the other end.
 func TestConnectionsFile(t *testing.T) {

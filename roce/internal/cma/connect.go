@@ -188,7 +188,7 @@ func (id *ID) Connect(c ib.CMConnParam) error {
 	} else if err = id.checkParam(op, &c); err == nil {
 		id.conn, err = p.m.Connect(now, cm.Connect{Params: id.paramsOf(&c), Path: id.path, ServiceID: id.service(),
 			SrcPort: id.local.Port(),
-			PathMTU: id.pathMTU(), AckTimeout: id.ackTimeout, GiveUp: giveUp})
+			PathMTU: id.pathMTU(), FixedMTU: id.mtu != 0, AckTimeout: id.ackTimeout, GiveUp: giveUp})
 	}
 	if err != nil {
 		p.hold(id.ch.owner, connections, -1)

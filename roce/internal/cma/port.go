@@ -105,7 +105,8 @@ func New(h Host, o Options) *Port {
 	for i := 0; i < len(key); i += 8 {
 		binary.LittleEndian.PutUint64(key[i:], o.Rand.Uint64())
 	}
-	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key}), channels: list.New(),
+	mtu := func(cm.Path) ib.MTU { return h.MTU() }
+	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu}), channels: list.New(),
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
 		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[uint64]binding{},
 		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}
