@@ -73,7 +73,8 @@ type CMIDInit struct {
 // IPv6-mapped form.
 type CMID interface {
 	seal.Sealed
-	// Bind gives the ID a local address. Port 0 chooses a free one, 32768 to 60999. The unspecified IPv4 address stands
+	// Bind gives the ID a local address. Port 0 chooses a free one, 32768 to 60999; if there is none, or the owner may
+	// have no more, the error is ErrNoPort. The unspecified IPv4 address stands
 	// for all IPv4 addresses, the unspecified IPv6 address for all addresses unless CMOptionAFOnly is set. A loopback
 	// address stands for the device's first address of the family, unless the device has that loopback address.
 	//
@@ -88,8 +89,9 @@ type CMID interface {
 	// the port, the error is ErrAddrInUse even with CMOptionReuseAddr.
 	Listen(backlog int) error
 
-	// ResolveAddr chooses the local address from which to reach dst, and a port for it, unless the ID is bound. local
-	// may be zero, or have zero fields. It raises CMAddrResolved or CMAddrError within timeout.
+	// ResolveAddr chooses the local address from which to reach dst, and a port for it, unless the ID is bound. IDs
+	// with other destinations may have the same port. local may be zero, or have zero fields. It raises CMAddrResolved
+	// or CMAddrError within timeout.
 	ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) error
 	// ResolveRoute finds the route to that address. It raises CMRouteResolved or CMRouteError.
 	ResolveRoute(timeout time.Duration) error
@@ -309,6 +311,8 @@ func (s PortSpace) String() string {
 var (
 	// ErrAddrInUse: another ID has the port at this address (EADDRINUSE).
 	ErrAddrInUse = fmt.Errorf("address %w", ErrBusy)
+	// ErrNoPort: none of the ports from which one is chosen is free (EADDRNOTAVAIL).
+	ErrNoPort = fmt.Errorf("no free port: %w", ErrLimit)
 	// ErrNoAddr: the device does not have the address, or no address from which to reach the destination (ENODEV).
 	ErrNoAddr = fmt.Errorf("no address of the device: %w", ErrInvalid)
 	// ErrPrivateData: the private data do not fit into the message (EINVAL).

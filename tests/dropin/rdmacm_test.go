@@ -236,7 +236,7 @@ func (c *connection) run(t *testing.T, server, client *host) {
 	}
 }
 
-// TestUnequalMTU: a program whose host has jumbo frames connects to one of a host that has not, and the other way round.
+// TestUnequalMTU: a program whose host has jumbo frames connects to one of a host that has not, and vice versa.
 func TestUnequalMTU(t *testing.T) {
 	require.Root(t)
 	nsA, nsB := linktest.NewVeth(t, 9000)

@@ -29,6 +29,7 @@ const (
 	AddrInUse
 	NoAddr
 	PrivateData
+	NoPort
 	numStatuses
 )
 
@@ -44,7 +45,7 @@ var sentinels = [numStatuses]error{Invalid: ib.ErrInvalid, State: ib.ErrState, Q
 	Limit: ib.ErrLimit,
 	Busy:  ib.ErrBusy, Closed: ib.ErrClosed, NotSupported: ib.ErrNotSupported, Foreign: ib.ErrForeign,
 	Permission: ErrPermission, BadVersion: ErrVersion,
-	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData}
+	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData, NoPort: ib.ErrNoPort}
 
 // statusOf returns the status that stands for err. It tries later statuses first: they are more
 // specific, as their sentinels wrap those of earlier ones.

@@ -2,8 +2,10 @@ package cma
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -90,17 +92,35 @@ func (id *ID) bindPort(op string) error {
 	if port := id.local.Port(); port != 0 {
 		return p.bindKey(op, id, id.init.Space.ServiceID(port), id.reuse)
 	}
+	full := p.room(op, id.ch.owner, dynamicPorts)
 	first := p.opts.Rand.IntN(dynamicCount)
 	for i := range dynamicCount {
 		port := uint16(firstDynamicPort + (first+i)%dynamicCount)
-		if key := id.init.Space.ServiceID(port); len(p.binds[key]) == 0 {
-			id.local = netip.AddrPortFrom(id.local.Addr(), port)
-			return p.reserve(op, id, key)
+		key := id.init.Space.ServiceID(port)
+		if full == nil || id.ch.owner.ports[key] > 0 {
+			if p.unique(id, key) {
+				id.local = netip.AddrPortFrom(id.local.Addr(), port)
+				return p.reserve(op, id, key)
+			}
 		}
 	}
-	taken := fmt.Sprintf("0, and all %d ports from %d on are taken in port space %v", dynamicCount, firstDynamicPort,
+	taken := fmt.Sprintf("0, and none of the %d from %d on is free in port space %v", dynamicCount, firstDynamicPort,
 		id.init.Space)
-	return driver.Refuse(op, "port", taken, "0 when one is free; close IDs first", ib.ErrLimit)
+	allowed := "0 when one is free; close IDs first, or connect to other destinations, for which ports may be shared"
+	if attr := (*ib.AttrError)(nil); errors.As(full, &attr) {
+		allowed += "; " + attr.Allowed
+	}
+	return driver.Refuse(op, "port", taken, allowed, ib.ErrNoPort)
+}
+
+// unique reports whether an ID may have a port that it has not asked for. IDs whose destinations differ may share one;
+// an ID without a destination has its port alone (Linux's cma_port_is_unique).
+func (p *Port) unique(id *ID, key uint64) bool {
+	at, to := id.place(), id.destination()
+	if !to.IsValid() {
+		return !p.binds[bindKey{key, anywhere}].overlaps(at)
+	}
+	return !p.binds[bindKey{key, nowhere}].overlaps(at) && !p.binds[bindKey{key, to}].overlaps(at)
 }
 
 // bindKey reserves a port or a service ID for an ID.
@@ -136,29 +156,67 @@ func (a place) overlaps(b place) bool {
 	return x.Is4() == y.Is4() && (x == y || x.IsUnspecified() || y.IsUnspecified())
 }
 
+// bindKey is a key of Port.binds: a service ID, and anywhere for all IDs that have reserved it, or a destination for
+// those that connect to that.
+type bindKey struct {
+	service uint64
+	to      netip.AddrPort
+}
+
+var (
+	nowhere  = netip.AddrPort{}                               // of IDs without a destination
+	anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0) // no ID has this destination
+)
+
+// destination returns where the ID connects to; the zero value if that is not known, or has no port.
+func (id *ID) destination() netip.AddrPort {
+	if id.remote.Port() == 0 {
+		return nowhere
+	}
+	return id.remote
+}
+
 // binding counts the IDs that have reserved a service ID, by place. There are few places, however many IDs share the
 // service ID: the addresses of the port, and the unspecified ones.
-type binding map[place]sharing
+type binding []sharing
 
 // sharing counts the IDs with one service ID at one place.
 type sharing struct {
+	at        place
 	ids       int
 	exclusive int // without CMOptionReuseAddr
 }
 
-// reservation is the part of an ID in a binding. The zero value is none.
+// overlaps reports whether an ID has reserved the service ID at a place that overlaps at.
+func (b binding) overlaps(at place) bool {
+	return slices.ContainsFunc(b, func(s sharing) bool { return s.at.overlaps(at) })
+}
+
+// count adds n IDs, 1 or -1, to those at a place.
+func (p *Port) count(key bindKey, r *reservation, n int) {
+	b := p.binds[key]
+	i := slices.IndexFunc(b, func(s sharing) bool { return s.at == r.at })
+	if i < 0 {
+		i, b = len(b), append(b, sharing{at: r.at})
+	}
+	b[i].ids += n
+	if !r.reuse {
+		b[i].exclusive += n
+	}
+	if b[i].ids == 0 {
+		b = slices.Delete(b, i, i+1)
+	}
+	if p.binds[key] = b; len(b) == 0 {
+		delete(p.binds, key)
+	}
+}
+
+// reservation is the part of an ID in two bindings. The zero value is none.
 type reservation struct {
 	service uint64
 	at      place
+	to      netip.AddrPort
 	reuse   bool
-}
-
-// sharing returns what the reservation adds to the binding.
-func (r *reservation) sharing() sharing {
-	if r.reuse {
-		return sharing{1, 0}
-	}
-	return sharing{1, 1}
 }
 
 // dynamic reports whether a service ID is that of a port that Bind may choose.
@@ -169,18 +227,17 @@ func dynamic(service uint64) bool {
 
 // reserve notes that the ID has a service ID.
 func (p *Port) reserve(op string, id *ID, service uint64) error {
-	if dynamic(service) {
-		if err := p.take(op, id.ch.owner, dynamicPorts); err != nil {
-			return err
+	if o := id.ch.owner; dynamic(service) {
+		if o.ports[service] == 0 {
+			if err := p.take(op, o, dynamicPorts); err != nil {
+				return err
+			}
 		}
+		o.ports[service]++
 	}
-	if p.binds[service] == nil {
-		p.binds[service] = binding{}
-	}
-	r := reservation{service, id.place(), id.reuse}
-	n, more := p.binds[service][r.at], r.sharing()
-	p.binds[service][r.at] = sharing{n.ids + more.ids, n.exclusive + more.exclusive}
-	id.bound = r
+	id.bound = reservation{service, id.place(), id.destination(), id.reuse}
+	p.count(bindKey{service, anywhere}, &id.bound, 1)
+	p.count(bindKey{service, id.bound.to}, &id.bound, 1)
 	return nil
 }
 
@@ -190,19 +247,18 @@ func (p *Port) unbind(id *ID) {
 	if r.service == 0 {
 		return
 	}
-	if dynamic(r.service) {
-		p.hold(id.ch.owner, dynamicPorts, -1)
+	if o := id.ch.owner; dynamic(r.service) {
+		if o.ports[r.service]--; o.ports[r.service] == 0 {
+			delete(o.ports, r.service)
+			p.hold(o, dynamicPorts, -1)
+		}
 	}
-	n, less := p.binds[r.service][r.at], r.sharing()
-	if n.ids > less.ids {
-		p.binds[r.service][r.at] = sharing{n.ids - less.ids, n.exclusive - less.exclusive}
-	} else if delete(p.binds[r.service], r.at); len(p.binds[r.service]) == 0 {
-		delete(p.binds, r.service)
-	}
+	p.count(bindKey{r.service, anywhere}, &r, -1)
+	p.count(bindKey{r.service, r.to}, &r, -1)
 	id.bound = reservation{}
 }
 
-// rebind follows a change of the ID's address or options.
+// rebind follows a change of the ID's addresses or options.
 func (id *ID) rebind() {
 	if service := id.bound.service; service != 0 {
 		id.port.unbind(id)
@@ -213,12 +269,13 @@ func (id *ID) rebind() {
 // checkBind refuses a port or service ID that another ID has reserved at an overlapping address (Linux's
 // cma_check_port).
 func (p *Port) checkBind(op string, id *ID, key uint64, reuse bool) error {
-	for at, n := range p.binds[key] {
-		if own := id.bound; own.service == key && own.at == at {
-			less := own.sharing()
-			n = sharing{n.ids - less.ids, n.exclusive - less.exclusive}
+	for _, n := range p.binds[bindKey{key, anywhere}] {
+		if own := id.bound; own.service == key && own.at == n.at {
+			if n.ids--; !own.reuse {
+				n.exclusive--
+			}
 		}
-		if n.ids == 0 || reuse && n.exclusive == 0 || !at.overlaps(id.place()) {
+		if n.ids == 0 || reuse && n.exclusive == 0 || !n.at.overlaps(id.place()) {
 			continue
 		}
 		value := fmt.Sprintf("service ID %#x", key)
@@ -226,7 +283,7 @@ func (p *Port) checkBind(op string, id *ID, key uint64, reuse bool) error {
 			value = fmt.Sprintf("%d of port space %v (service ID %#x)", port, space, key)
 		}
 		allowed := fmt.Sprintf("one that no other ID has reserved at %v; an ID at %v has: close that ID, choose "+
-			"another port or address, or port 0 for a free one", id.local.Addr(), at.addr)
+			"another port or address, or port 0 for a free one", id.local.Addr(), n.at.addr)
 		return driver.Refuse(op, "port", value, allowed, ib.ErrAddrInUse)
 	}
 	return nil

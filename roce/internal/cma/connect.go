@@ -36,6 +36,13 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			to = own
 		}
 	}
+	id.remote = netip.AddrPortFrom(to, dst.Port()) // with which a port is chosen
+	defer func() {
+		if id.state != stateAddrResolved {
+			id.remote = netip.AddrPort{}
+			id.rebind()
+		}
+	}()
 	if id.state == stateIdle {
 		from := netip.AddrPortFrom(driver.PlainAddr(local.Addr()), local.Port())
 		if !from.Addr().IsValid() {
@@ -65,7 +72,6 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			return err
 		}
 	}
-	id.remote = netip.AddrPortFrom(to, dst.Port())
 	// The flow label is that of Linux's cma_get_roce_udp_flow_label.
 	id.path = cm.Path{Local: ib.GIDFromAddr(a), Remote: ib.GIDFromAddr(to), FlowLabel: (uint32(id.local.Port())*31 +
 		uint32(dst.Port())) & 0xFFFFF}

@@ -55,12 +55,14 @@ type Owner struct {
 	listeners int
 	lingering int // connections without an ID
 	held      shares
+	ports     map[uint64]int  // of its IDs, how many have each dynamic port, by service ID
 	half      crowd.List[*ID] // half-open requests of peers
 }
 
 // NewOwner makes an account for a user or a process.
 func NewOwner(l Limits) *Owner {
-	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults()}
+	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(),
+		ports: map[uint64]int{}}
 }
 
 // SetLimits changes the limits of an account. An account above the new limits keeps its objects, but gets no more;
@@ -110,15 +112,24 @@ var shareText = [numShares]string{"connections", "dynamic ports"}
 // shares are amounts of each.
 type shares [numShares]int
 
-// take counts one more for an owner. A Fair owner gets it only if as many stay free for others as it holds then.
+// take counts one more for an owner, if there is room.
 func (p *Port) take(op string, o *Owner, what share) error {
+	err := p.room(op, o, what)
+	if err == nil {
+		p.hold(o, what, 1)
+	}
+	return err
+}
+
+// room returns an error unless an owner may have one more. A Fair owner may only if as many stay free for others as it
+// holds then.
+func (p *Port) room(op string, o *Owner, what share) error {
 	free := p.most[what] - p.used[what]
 	if free <= 0 || o.limits.Fair && o.held[what] >= free {
 		return driver.Refuse(op, shareText[what]+" of one owner", o.held[what]+1,
 			fmt.Sprintf("%d: of the port's %d, an owner may hold as many as stay free for others; close some first",
 				free, p.most[what]), ib.ErrLimit)
 	}
-	p.hold(o, what, 1)
 	return nil
 }
 

@@ -62,8 +62,8 @@ type Port struct {
 	used      shares // what all owners hold
 	listeners map[cm.ListenID]*ID
 	dials     dials
-	binds     map[uint64]binding // what is reserved of each service ID
-	sweep     uint64             // counts calls of addressGone
+	binds     map[bindKey]binding // what is reserved of each service ID
+	sweep     uint64              // counts calls of addressGone
 	closed    bool
 }
 
@@ -108,7 +108,7 @@ func New(h Host, o Options) *Port {
 	mtu := func(cm.Path) ib.MTU { return h.MTU() }
 	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu}), channels: list.New(),
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
-		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[uint64]binding{},
+		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[bindKey]binding{},
 		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}
 	p.due.Store(int64(driver.Never))
 	return p
