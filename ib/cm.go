@@ -69,14 +69,15 @@ type CMIDInit struct {
 // CMID is an identifier of the connection manager (rdma_cm_id): a listener, or one end of
 // a connection or of a datagram service.
 //
-// A method that is called in the wrong state fails with ErrState. Addresses have no zone, and IPv4 addresses are not in
-// IPv6-mapped form.
+// A method that is called in the wrong state fails with ErrState. IPv4 addresses are not in IPv6-mapped form. An IPv6
+// link-local address may have a zone, the name of the device's network interface; with another one Bind fails with
+// ErrNoAddr, and ResolveAddr with ErrNoRoute. Other addresses have no zone.
 type CMID interface {
 	seal.Sealed
 	// Bind gives the ID a local address. Port 0 chooses a free one, 32768 to 60999; if there is none, or the owner may
-	// have no more, the error is ErrNoPort. The unspecified IPv4 address stands
-	// for all IPv4 addresses, the unspecified IPv6 address for all addresses unless CMOptionAFOnly is set. A loopback
-	// address stands for the device's first address of the family, unless the device has that loopback address.
+	// have no more, the error is ErrNoPort. The unspecified IPv4 address stands for all IPv4 addresses, the unspecified
+	// IPv6 address for all addresses unless CMOptionAFOnly is set. A loopback address stands for the device's first
+	// address of the family, unless the device has that loopback address.
 	//
 	// A port that another ID has is ErrAddrInUse, unless both IDs have CMOptionReuseAddr or different addresses; an
 	// unspecified address equals every address of its families. An address that the device does not have is ErrNoAddr;
@@ -315,6 +316,8 @@ var (
 	ErrNoPort = fmt.Errorf("no free port: %w", ErrLimit)
 	// ErrNoAddr: the device does not have the address, or no address from which to reach the destination (ENODEV).
 	ErrNoAddr = fmt.Errorf("no address of the device: %w", ErrInvalid)
+	// ErrNoRoute: the destination is not one of the device's network (ENETUNREACH).
+	ErrNoRoute = fmt.Errorf("no route: %w", ErrInvalid)
 	// ErrPrivateData: the private data do not fit into the message (EINVAL).
 	ErrPrivateData = fmt.Errorf("private data too long: %w", ErrInvalid)
 	// ErrPermission: the owner is not allowed to do it (EACCES).

@@ -36,11 +36,11 @@ func lookup(ctx context.Context, space ib.PortSpace, hostPort string) (addrs []n
 		return nil, port, nil
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{driver.PlainAddr(a)}, port, nil
+		return []netip.Addr{a.Unmap()}, port, nil
 	}
 	addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	for i, a := range addrs {
-		addrs[i] = driver.PlainAddr(a)
+		addrs[i] = a.Unmap()
 	}
 	return addrs, port, err
 }
@@ -53,7 +53,7 @@ func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote,
 			return r, r, refuse("find a path", "address", r, "the peer's own address, no group")
 		}
 		if !local.IsValid() {
-			if e, ok := ib.SourceGID(gids, r); ok {
+			if e, ok := ib.SourceGID(gids, r.WithZone("")); ok {
 				return r, e.GID.Addr(), nil
 			}
 		} else if local.Is4() == r.Is4() {

@@ -1,7 +1,10 @@
 package abi
 
 import (
+	"math"
+	"net"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -27,12 +30,13 @@ type CMScope struct {
 type CMSignal struct{ _ uint32 }
 
 // CMAddr is an IP address with a port. Family is 4 or 6, or 0 for none; an IPv4 address
-// stands in the last 4 bytes of IP.
+// stands in the last 4 bytes of IP. Scope is that of an IPv6 link-local address: the index of the network interface, or
+// 0 for none.
 type CMAddr struct {
 	IP     [16]byte
 	Port   uint16
 	Family uint16
-	_      uint32
+	Scope  uint32
 }
 
 // CMAddrOf converts a to its form in messages.
@@ -44,9 +48,34 @@ func CMAddrOf(a netip.AddrPort) (out CMAddr) {
 		copy(out.IP[12:], b[:])
 		out.Family = 4
 	case ip.Is6():
-		out.IP, out.Family = ip.As16(), 6
+		out.IP, out.Family, out.Scope = ip.As16(), 6, scopeOf(a.Addr())
 	}
 	return out
+}
+
+// scopeOf returns the index of the network interface that is the zone of a link-local address; 0 if it has none.
+func scopeOf(a netip.Addr) uint32 {
+	if a.Zone() == "" || !a.IsLinkLocalUnicast() {
+		return 0
+	}
+	if n, err := strconv.ParseUint(a.Zone(), 10, 31); err == nil {
+		return uint32(n)
+	}
+	if i, err := net.InterfaceByName(a.Zone()); err == nil {
+		return uint32(i.Index)
+	}
+	return 0
+}
+
+// zoneOf is the inverse of scopeOf. The zone of an interface that does not exist is its index.
+func zoneOf(a netip.Addr, scope uint32) netip.Addr {
+	if scope == 0 || !a.IsLinkLocalUnicast() {
+		return a
+	}
+	if i, err := net.InterfaceByIndex(int(min(scope, math.MaxInt32))); err == nil {
+		return a.WithZone(i.Name)
+	}
+	return a.WithZone(strconv.FormatUint(uint64(scope), 10))
 }
 
 // AddrPort is the inverse of CMAddrOf. An unknown family gives an invalid address.
@@ -55,7 +84,7 @@ func (a *CMAddr) AddrPort() netip.AddrPort {
 	case 4:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.IP[12:])), a.Port)
 	case 6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.IP), a.Port)
+		return netip.AddrPortFrom(zoneOf(netip.AddrFrom16(a.IP), a.Scope), a.Port)
 	}
 	return netip.AddrPortFrom(netip.Addr{}, a.Port)
 }

@@ -30,6 +30,7 @@ const (
 	NoAddr
 	PrivateData
 	NoPort
+	NoRoute
 	numStatuses
 )
 
@@ -45,7 +46,8 @@ var sentinels = [numStatuses]error{Invalid: ib.ErrInvalid, State: ib.ErrState, Q
 	Limit: ib.ErrLimit,
 	Busy:  ib.ErrBusy, Closed: ib.ErrClosed, NotSupported: ib.ErrNotSupported, Foreign: ib.ErrForeign,
 	Permission: ErrPermission, BadVersion: ErrVersion,
-	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData, NoPort: ib.ErrNoPort}
+	AddrInUse: ib.ErrAddrInUse, NoAddr: ib.ErrNoAddr, PrivateData: ib.ErrPrivateData, NoPort: ib.ErrNoPort,
+	NoRoute: ib.ErrNoRoute}
 
 // statusOf returns the status that stands for err. It tries later statuses first: they are more
 // specific, as their sentinels wrap those of earlier ones.

@@ -49,6 +49,27 @@ func (p *Port) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	return a, driver.Refuse(op, "address", a, "one of: "+driver.ListGIDs(p.host.HeldGIDs()), ib.ErrNoAddr)
 }
 
+// netif returns the network interface of the device, the zone of its link-local addresses.
+func (p *Port) netif() string {
+	for _, e := range p.host.HeldGIDs() {
+		return e.NetIf
+	}
+	return ""
+}
+
+// foreign reports whether an address is one of another link than the device's.
+func (p *Port) foreign(a netip.Addr) bool {
+	return a.Zone() != "" && a.IsLinkLocalUnicast() && a.Zone() != p.netif()
+}
+
+// zoned returns one of the ID's addresses with the zone that the application has named, if it is link-local.
+func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
+	if !a.Addr().Is6() || !a.Addr().IsLinkLocalUnicast() {
+		return a
+	}
+	return netip.AddrPortFrom(a.Addr().WithZone(id.zone), a.Port())
+}
+
 // Bind gives the ID a local address.
 func (id *ID) Bind(local netip.AddrPort) error {
 	const op = "bind"
@@ -66,6 +87,8 @@ func (id *ID) bind(op string, local netip.AddrPort) (err error) {
 	case !a.IsValid():
 		a = netip.IPv6Unspecified()
 	case a.IsUnspecified():
+	case id.port.foreign(local.Addr()):
+		return driver.Refuse(op, "zone", local.Addr(), "the device's interface, "+id.port.netif(), ib.ErrNoAddr)
 	default:
 		if a, err = id.port.localAddr(op, a); err != nil {
 			return err
@@ -74,7 +97,7 @@ func (id *ID) bind(op string, local netip.AddrPort) (err error) {
 			return driver.Refuse(op, "Space", id.init.Space, "TCP, UDP, IB: RoCE has no IPoIB", ib.ErrInvalid)
 		}
 	}
-	id.local = netip.AddrPortFrom(a, local.Port())
+	id.local, id.zone = netip.AddrPortFrom(a, local.Port()), local.Addr().Zone()
 	if id.init.ServiceID == 0 { // otherwise Listen takes the service ID, or ResolveAddr a port
 		err = id.bindPort(op)
 	}

@@ -31,6 +31,8 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
 		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
+	case p.foreign(dst.Addr()):
+		return driver.Refuse(op, "zone", dst.Addr(), "the device's interface, "+p.netif(), ib.ErrNoRoute)
 	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
 		if own, err := p.ownAddr(op, to); err == nil {
 			to = own
@@ -44,7 +46,7 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 		}
 	}()
 	if id.state == stateIdle {
-		from := netip.AddrPortFrom(driver.PlainAddr(local.Addr()), local.Port())
+		from := netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 		if !from.Addr().IsValid() {
 			from = netip.AddrPortFrom(unspecifiedOf(to), from.Port())
 		}
@@ -64,6 +66,9 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			return nil
 		}
 		a = source.GID.Addr()
+	}
+	if id.zone == "" {
+		id.zone = dst.Addr().Zone()
 	}
 	id.local = netip.AddrPortFrom(a, id.local.Port())
 	id.rebind()

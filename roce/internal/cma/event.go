@@ -63,7 +63,7 @@ func (p *Port) request(ev *cm.Event) {
 		return
 	}
 	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, stateConnecting
-	id.agreed = true
+	id.agreed, id.zone = true, p.netif()
 	id.listener, id.muted = l, l.quietRequests
 	id.inBacklog = l.waiting.PushBack(id)
 	p.conns[ev.ID] = id

@@ -51,6 +51,7 @@ type ID struct {
 	state  state
 	local  netip.AddrPort
 	remote netip.AddrPort
+	zone   string          // of both, if they are link-local; they have none
 	unread []*list.Element // the ID's events in the channel's queue
 
 	tos           uint8
@@ -242,8 +243,8 @@ func (id *ID) Query() (ib.CMIDAttr, error) {
 		return ib.CMIDAttr{}, err
 	}
 	defer id.port.mu.Unlock()
-	a := ib.CMIDAttr{Space: id.init.Space, Type: id.init.Type, ServiceID: id.init.ServiceID, Local: id.local,
-		Remote: id.remote, PathMTU: id.pathMTU()}
+	a := ib.CMIDAttr{Space: id.init.Space, Type: id.init.Type, ServiceID: id.init.ServiceID, Local: id.zoned(id.local),
+		Remote: id.zoned(id.remote), PathMTU: id.pathMTU()}
 	if id.path.Remote != (ib.GID{}) {
 		a.AH = id.addressVector()
 	}

@@ -55,6 +55,73 @@ static void addresses(void)
 	bind_one("203.0.113.77", "an address of nobody");
 }
 
+/* link_local finds the link-local address of the interface that has device6; its scope is the interface's index. */
+static struct sockaddr_in6 link_local(void)
+{
+	struct sockaddr_in6 found = { 0 };
+	const char *name = NULL;
+	struct ifaddrs *all;
+
+	MUST(getifaddrs(&all) == 0);
+	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET6 && strcmp(named(a->ifa_addr), "DEVICE6") == 0)
+			name = a->ifa_name;
+	}
+	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		if (name && a->ifa_addr && a->ifa_addr->sa_family == AF_INET6 && strcmp(a->ifa_name, name) == 0 &&
+		    strcmp(named(a->ifa_addr), "LINKLOCAL") == 0)
+			memcpy(&found, a->ifa_addr, sizeof(found));
+	}
+	freeifaddrs(all);
+	MUST(found.sin6_scope_id);
+	found.sin6_port = htons(PORT);
+	return found;
+}
+
+/* scope_of says whose an address's scope is. */
+static const char *scope_of(const struct sockaddr *a, unsigned own)
+{
+	unsigned scope = ((const struct sockaddr_in6 *)a)->sin6_scope_id;
+
+	return !scope ? "none" : scope == own ? "the interface's" : "another";
+}
+
+/* Link-local addresses with the scope that they have, and with others. */
+static void scopes(void)
+{
+	struct sockaddr_in6 at = link_local();
+	const unsigned own = at.sin6_scope_id;
+	const struct {
+		unsigned scope;
+		const char *what;
+	} rows[] = {
+		{ 0, "none" }, { own, "the interface's" }, { if_nametoindex("lo"), "that of lo" }, { 9999, "nobody's" },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct rdma_cm_id *bound = make(RDMA_PS_TCP), *resolved = make(RDMA_PS_TCP);
+		int err;
+
+		at.sin6_scope_id = rows[i].scope;
+		err = rdma_bind_addr(bound, (struct sockaddr *)&at);
+		printf("scope %s: bind %s", rows[i].what, result(err));
+		if (!err) {
+			printf(", local %s", scope_of(rdma_get_local_addr(bound), own));
+			printf(", listen %s", result(rdma_listen(bound, 1)));
+		}
+		err = rdma_resolve_addr(resolved, NULL, (struct sockaddr *)&at, 1000);
+		printf("; resolve %s", result(err));
+		if (!err) {
+			printf(", %s", text(next(resolved)));
+			printf(", local %s", scope_of(rdma_get_local_addr(resolved), own));
+			printf(", remote %s", scope_of(rdma_get_peer_addr(resolved), own));
+		}
+		printf("\n");
+		end(bound);
+		end(resolved);
+	}
+}
+
 /* Two IDs on one port. */
 
 struct claim {
@@ -517,6 +584,7 @@ int main(int argc, char **argv)
 	device6 = argv[2];
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	addresses();
+	scopes();
 	ports_in_use();
 	some_ports();
 	above_seven();

@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <stdarg.h>

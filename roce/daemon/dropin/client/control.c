@@ -12,7 +12,7 @@ enum { PATIENCE = 30 };
 /* The errno of each status of a reply. */
 static const int errnos[] = {
 	0, EIO, EINVAL, EINVAL, ENOMEM, ENOMEM, EBUSY, EBADF, EOPNOTSUPP, EINVAL, EPERM, EPROTO, EADDRINUSE,
-	ENODEV, EINVAL, EADDRNOTAVAIL,
+	ENODEV, EINVAL, EADDRNOTAVAIL, ENETUNREACH,
 };
 
 union message {

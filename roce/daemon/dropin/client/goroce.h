@@ -291,7 +291,7 @@ struct goroce_cm_addr {
 	uint8_t  ip[16]; /* IPv4 in the last 4 */
 	uint16_t port;
 	uint16_t family; /* 4, 6, or 0 for none */
-	uint32_t reserved;
+	uint32_t scope;  /* of a link-local address of IPv6: the network interface's index; 0 for none */
 };
 
 struct goroce_create_cm_id {

@@ -134,6 +134,8 @@ struct ib_uverbs_qp_attr;
 bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to);
 /* cm_addr_any reports whether an address is unspecified: none, 0.0.0.0 or ::. */
 bool cm_addr_any(const struct goroce_cm_addr *a);
+/* cm_addr_link_local reports whether an address is a link-local one of IPv6, which needs a scope. */
+bool cm_addr_link_local(const struct goroce_cm_addr *a);
 uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr);
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to);
 void cm_qp_attr_out(const struct goroce_qp_attr *from, struct ib_uverbs_qp_attr *to);

@@ -211,12 +211,12 @@ static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 	struct goroce_cm_bind r = { .id = id };
 	int err;
 
-	if (!cm_addr_in(addr, &r.addr))
+	if (!cm_addr_in(addr, &r.addr) || (cm_addr_link_local(&r.addr) && !r.addr.scope))
 		return EINVAL;
 	err = cm_request_id(c, GOROCE_BIND, &r, sizeof(r), NULL, 0);
 	if (!err && !cm_addr_any(&r.addr))
 		cm_ids_change(cm_ids(c->ch.session), id, cm_id_placed, 0);
-	if (err == ENODEV && !held_here(addr)) /* not the device's address: the kernel tells whose it may be */
+	if (err == ENODEV && !cm_addr_link_local(&r.addr) && !held_here(addr)) /* not the device's address: the kernel tells whose it may be */
 		return EADDRNOTAVAIL;
 	return err;
 }

@@ -29,6 +29,7 @@ bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to)
 		memcpy(to->ip, &from.v6.sin6_addr, sizeof(from.v6.sin6_addr));
 		to->port = ntohs(from.v6.sin6_port);
 		to->family = 6;
+		to->scope = from.v6.sin6_scope_id;
 		return true;
 	}
 	return false;
@@ -44,7 +45,9 @@ uint16_t cm_addr_out(const struct goroce_cm_addr *from, void *sockaddr)
 		return sizeof(to);
 	}
 	if (from->family == 6) {
-		struct sockaddr_in6 to = { .sin6_family = AF_INET6, .sin6_port = htons(from->port) };
+		struct sockaddr_in6 to = {
+			.sin6_family = AF_INET6, .sin6_port = htons(from->port), .sin6_scope_id = from->scope,
+		};
 		memcpy(&to.sin6_addr, from->ip, sizeof(to.sin6_addr));
 		memcpy(sockaddr, &to, sizeof(to));
 		return sizeof(to);
@@ -57,6 +60,11 @@ bool cm_addr_any(const struct goroce_cm_addr *a)
 	static const uint8_t any[16];
 
 	return !a->family || memcmp(a->ip, any, sizeof(any)) == 0;
+}
+
+bool cm_addr_link_local(const struct goroce_cm_addr *a)
+{
+	return a->family == 6 && a->ip[0] == 0xFE && (a->ip[1] & 0xC0) == 0x80;
 }
 
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to)
