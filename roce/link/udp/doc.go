@@ -28,5 +28,5 @@
 //
 // Files: open.go opens the sockets, offload.go detects segmentation offload, send.go and recv.go move runs, shards.go
 // shares the port, local.go adds and removes addresses, group.go joins groups, icmp.go reads ICMP errors, device.go
-// queries the interface.
+// queries the interface, route.go chooses it where two are in one subnet.
 package udp

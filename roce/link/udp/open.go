@@ -86,6 +86,11 @@ type socket struct {
 	is4   bool
 	index int    // of the interface
 	drops uint32 // last value of SO_RXQ_OVFL
+
+	shared  neigh.Shared
+	asked   bool // for shared, at askedAt
+	askedAt ib.Instant
+	ownOnly bool // it sends by its interface only (sendBy)
 }
 
 // Open opens a link on the addresses, which this host must have. An IPv6 link-local address needs its zone, unless only

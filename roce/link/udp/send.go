@@ -52,7 +52,7 @@ func segmentCmsg(size int) cmsg16 {
 }
 
 // Send sends successive runs that use the same socket by one system call.
-func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
+func (c *conn) Send(now ib.Instant, out []link.Run) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
@@ -67,6 +67,8 @@ func (c *conn) Send(_ ib.Instant, out []link.Run) (int, error) {
 			taken++
 			continue
 		}
+		c.findShared(now, s)
+		s.sendBy(s.direct(&out[taken]))
 		stretch := c.fill(s, out[taken:])
 		n := c.tx.Flush(s.fd, stretch, &c.stats)
 		if c.tx.Failed {
@@ -93,13 +95,13 @@ func (c *conn) socketFor(r *link.Run) (*socket, string) {
 	return nil, runs.NotOurs
 }
 
-// fill makes messages of the first runs that use s and fit, and returns the number of runs.
+// fill makes messages of the first runs that use s, leave by the same interface and fit, and returns the number of runs.
 func (c *conn) fill(s *socket, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
 		r := &out[stretch]
 		if stretch > 0 {
-			if next, _ := c.socketFor(r); next != s {
+			if next, _ := c.socketFor(r); next != s || s.direct(r) != s.ownOnly {
 				break
 			}
 		}
