@@ -57,9 +57,11 @@ func (p *Port) netif() string {
 	return ""
 }
 
-// foreign reports whether an address is one of another link than the device's.
+// foreign reports whether an address is one of another link than the device's. A device without a network interface,
+// as in simulations, has no other.
 func (p *Port) foreign(a netip.Addr) bool {
-	return a.Zone() != "" && a.IsLinkLocalUnicast() && a.Zone() != p.netif()
+	own := p.netif()
+	return a.Zone() != "" && a.IsLinkLocalUnicast() && own != "" && a.Zone() != own
 }
 
 // zoned returns one of the ID's addresses with the zone that the application has named, if it is link-local.

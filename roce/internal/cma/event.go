@@ -1,6 +1,8 @@
 package cma
 
 import (
+	"cmp"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/cm"
 )
@@ -63,7 +65,7 @@ func (p *Port) request(ev *cm.Event) {
 		return
 	}
 	id.conn, id.path, id.params, id.state = ev.ID, ev.Path, ev.Conn, stateConnecting
-	id.agreed, id.zone = true, p.netif()
+	id.agreed, id.zone = true, cmp.Or(l.zone, p.netif())
 	id.listener, id.muted = l, l.quietRequests
 	id.inBacklog = l.waiting.PushBack(id)
 	p.conns[ev.ID] = id

@@ -95,7 +95,7 @@ func (c *conn) socketFor(r *link.Run) (*socket, string) {
 	return nil, runs.NotOurs
 }
 
-// fill makes messages of the first runs that use s, leave by the same interface and fit, and returns the number of runs.
+// fill makes messages of the first runs that use s, leave by the same interface and fit. It returns the number of runs.
 func (c *conn) fill(s *socket, out []link.Run) (stretch int) {
 	c.tx.Reset()
 	for ; stretch < len(out); stretch++ {
