@@ -1,0 +1,7 @@
+//go:build linux
+
+package main
+
+// allFamilies has the tables, in the order of the page.
+var allFamilies = []*family{ibverbsUtils, perftest, rdmacmUtils, diags, management, ucx, libfabric, fio, qperf, dapl, qemu,
+	pyverbs, openMPIFamily, mpichFamily, mpiPrograms, rsockets, iserFamily, storage, lookers, goPrograms}
