@@ -6,12 +6,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <glob.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -159,6 +164,79 @@ static void links(void)
 	free(path);
 }
 
+static int seen;
+
+static int count(const char *path, const struct stat *st, int type)
+{
+	(void)st;
+	seen += path && type != FTW_NS;
+	return 0;
+}
+
+static int count_more(const char *path, const struct stat *st, int type, struct FTW *place)
+{
+	return count(path, st, place ? type : FTW_NS);
+}
+
+static void walks(void)
+{
+	static const char *patterns[] = { "/sys/class/infiniband/*", "/sys/class/infiniband_verbs/*/d*", GONE "/*",
+					  "/sys/class/infiniband/{blue,green}/node_*", "/dev/infiniband/uverbs[0-9]" };
+	char *paths[] = { (char *)at("/sys/class/infiniband"), (char *)at("/dev/infiniband"), NULL };
+	glob_t list;
+	glob64_t list64;
+
+	for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++) {
+		int ret = glob(at(patterns[i]), GLOB_BRACE, NULL, &list);
+
+		printf("glob %s: %d", patterns[i], ret);
+		for (size_t j = 0; !ret && j < list.gl_pathc; j++)
+			printf(" %s", below(list.gl_pathv[j]));
+		printf("\n");
+		globfree(&list);
+		ret = glob64(at(patterns[i]), GLOB_BRACE | GLOB_MARK, NULL, &list64);
+		printf("glob64: %d %zu\n", ret, ret ? 0 : list64.gl_pathc);
+		globfree64(&list64);
+	}
+	seen = 0;
+	printf("ftw: %d", ftw(at("/sys/class/infiniband"), count, 8));
+	printf(" nftw: %d", nftw(at("/sys/class/infiniband"), count_more, 8, FTW_CHDIR));
+	printf(" %d files\n", seen);
+	FTS *f = fts_open(paths, FTS_LOGICAL | FTS_NOSTAT, NULL);
+	for (seen = 0; f && fts_read(f);)
+		seen++;
+	printf("fts: %d files\n", seen);
+	if (f)
+		fts_close(f);
+}
+
+/* Paths that are relative to a directory above the tree, or in it. */
+static void relative(void)
+{
+	static const char *dirs[] = { "/", "/sys", "/sys/class", "/sys/class/infiniband", "/dev", "/dev/infiniband" };
+	static const char *tails[] = { "sys/class/infiniband/blue/node_guid", "class/infiniband/blue/node_guid",
+				       "infiniband/blue/node_guid", "blue/node_guid", "infiniband/uverbs0", "uverbs0" };
+	struct statfs fs;
+	struct statvfs vfs;
+	struct stat st;
+	char buf[64];
+
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+		int dir = open(at(dirs[i]), O_PATH | O_DIRECTORY);
+
+		text(dirs[i], openat(dir, tails[i], O_RDONLY));
+		printf("%d %d %zd %d\n", fstatat(dir, tails[i], &st, 0), faccessat(dir, tails[i], R_OK, 0),
+		       readlinkat(dir, tails[i], buf, sizeof(buf)), fstatat(dir, "green", &st, 0));
+		close(dir);
+		printf("chdir: %d", chdir(at(dirs[i])));
+		text(" open", open(tails[i], O_RDONLY));
+		printf("stat: %d\n", stat(tails[i], &st));
+	}
+	printf("statfs: %d %d\n", statfs(at(GUID), &fs), statfs(at(GONE), &fs));
+	printf("statvfs: %d %d\n", statvfs(at(GUID), &vfs), statvfs(at(GONE), &vfs));
+	printf("chdir back: %d\n", chdir("/"));
+}
+
 static void all(void)
 {
 	text("open", open(at(GUID), O_RDONLY));
@@ -177,13 +255,15 @@ static void all(void)
 	dirs("/dev/infiniband");
 	dirs(GONE);
 	links();
+	walks();
+	relative();
 }
 
 /* Paths that are not in the tree, and what open and stat say of them. */
 static void others(void)
 {
 	static const char *paths[] = { "/sys/class/infini", "/dev/infinibandwidth", "/dev/infin", "/sys/class/net",
-				       "sys/class/infiniband", "/", "", "/dev/null", "/etc/passwd", "/proc/self/status" };
+				       "no/sys/class/infiniband", "/", "", "/dev/null", "/etc/passwd", "/proc/self/status" };
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {

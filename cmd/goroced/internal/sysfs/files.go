@@ -27,6 +27,7 @@ type Counter struct {
 // Where the kernel has what is in the tree.
 const (
 	class = "sys/class/infiniband"
+	real  = "sys/devices/virtual/infiniband" // of devices that are behind no bus, to which those in class are links
 	verbs = "sys/class/infiniband_verbs"
 	dev   = "dev/infiniband"
 	cm    = "sys/class/misc/rdma_cm"
@@ -40,7 +41,8 @@ var classFiles = map[string]string{verbs + "/abi_version": "6\n", cm + "/abi_ver
 // files adds the files of a device to all.
 func (d *Device) files(all map[string]string) {
 	name, uverbs := d.Attr.Name, fmt.Sprintf("uverbs%d", d.Index)
-	put(all, path.Join(class, name), map[string]string{
+	all[path.Join(class, name)] = linkTo + "../../devices/virtual/infiniband/" + name
+	put(all, path.Join(real, name), map[string]string{
 		"fw_ver":         d.Attr.FirmwareVersion + "\n",
 		"node_desc":      name + "\n",
 		"node_guid":      guid(d.Attr.NodeGUID),
@@ -50,9 +52,9 @@ func (d *Device) files(all map[string]string) {
 		"uevent":         "NAME=" + name + "\n",
 	})
 	if d.Port.NetIf != "" {
-		all[path.Join(class, name, "device/net", d.Port.NetIf)] = linkTo + "/sys/class/net/" + d.Port.NetIf
+		all[path.Join(real, name, "device/net", d.Port.NetIf)] = linkTo + "/sys/class/net/" + d.Port.NetIf
 	}
-	port := path.Join(class, name, "ports/1")
+	port := path.Join(real, name, "ports/1")
 	d.portFiles(all, port)
 	d.gidFiles(all, port)
 	all[path.Join(port, "hw_counters", "lifespan")] = "0\n" // ms for which counters are kept: they are always fresh

@@ -82,46 +82,47 @@ func blue() Device {
 
 // blueFiles are what rdma_rxe shows of such a device, with counters.
 var blueFiles = map[string]string{
-	"dev/infiniband/rdma_cm":                                    "-> /dev/null",
-	"dev/infiniband/uverbs3":                                    "-> /dev/null",
-	"sys/class/infiniband/blue/device/net/eth0":                 "-> /sys/class/net/eth0",
-	"sys/class/infiniband/blue/fw_ver":                          "goroce\n",
-	"sys/class/infiniband/blue/node_desc":                       "blue\n",
-	"sys/class/infiniband/blue/node_guid":                       "1122:3344:5566:7788\n",
-	"sys/class/infiniband/blue/node_type":                       "1: CA\n",
-	"sys/class/infiniband/blue/parent":                          "eth0\n",
-	"sys/class/infiniband/blue/ports/1/cap_mask":                "0x00010000\n",
-	"sys/class/infiniband/blue/ports/1/counters/port_xmit_data": "17\n",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/ndevs/0":       "eth0\n",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/ndevs/1":       "",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/ndevs/2":       "eth0\n",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/types/0":       "RoCE v2\n",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/types/1":       "",
-	"sys/class/infiniband/blue/ports/1/gid_attrs/types/2":       "RoCE v2\n",
-	"sys/class/infiniband/blue/ports/1/gids/0":                  "fe80:0000:0000:0000:0000:0000:0000:0001\n",
-	"sys/class/infiniband/blue/ports/1/gids/1":                  "0000:0000:0000:0000:0000:0000:0000:0000\n",
-	"sys/class/infiniband/blue/ports/1/gids/2":                  "0000:0000:0000:0000:0000:ffff:c000:0201\n",
-	"sys/class/infiniband/blue/ports/1/hw_counters/lifespan":    "0\n",
-	"sys/class/infiniband/blue/ports/1/hw_counters/sent_pkts":   "18\n",
-	"sys/class/infiniband/blue/ports/1/lid":                     "0x0\n",
-	"sys/class/infiniband/blue/ports/1/lid_mask_count":          "0\n",
-	"sys/class/infiniband/blue/ports/1/link_layer":              "Ethernet\n",
-	"sys/class/infiniband/blue/ports/1/phys_state":              "5: LinkUp\n",
-	"sys/class/infiniband/blue/ports/1/pkeys/0":                 "0xffff\n",
-	"sys/class/infiniband/blue/ports/1/rate":                    "25 Gb/sec (1X EDR)\n",
-	"sys/class/infiniband/blue/ports/1/sm_lid":                  "0x0\n",
-	"sys/class/infiniband/blue/ports/1/sm_sl":                   "0\n",
-	"sys/class/infiniband/blue/ports/1/state":                   "4: ACTIVE\n",
-	"sys/class/infiniband/blue/sys_image_guid":                  "0102:0304:0506:0708\n",
-	"sys/class/infiniband/blue/uevent":                          "NAME=blue\n",
-	"sys/class/infiniband_verbs/abi_version":                    "6\n",
-	"sys/class/misc/rdma_cm/abi_version":                        "4\n",
-	"sys/class/misc/rdma_cm/dev":                                "1:3\n",
-	"sys/class/infiniband_verbs/uverbs3/abi_version":            "2\n",
-	"sys/class/infiniband_verbs/uverbs3/dev":                    "1:3\n",
-	"sys/class/infiniband_verbs/uverbs3/device":                 "-> ../../infiniband/blue/device",
-	"sys/class/infiniband_verbs/uverbs3/ibdev":                  "blue\n",
-	"sys/class/infiniband_verbs/uverbs3/uevent":                 "MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs3\n",
+	"dev/infiniband/rdma_cm":                                              "-> /dev/null",
+	"dev/infiniband/uverbs3":                                              "-> /dev/null",
+	"sys/class/infiniband/blue":                                           "-> ../../devices/virtual/infiniband/blue",
+	"sys/devices/virtual/infiniband/blue/device/net/eth0":                 "-> /sys/class/net/eth0",
+	"sys/devices/virtual/infiniband/blue/fw_ver":                          "goroce\n",
+	"sys/devices/virtual/infiniband/blue/node_desc":                       "blue\n",
+	"sys/devices/virtual/infiniband/blue/node_guid":                       "1122:3344:5566:7788\n",
+	"sys/devices/virtual/infiniband/blue/node_type":                       "1: CA\n",
+	"sys/devices/virtual/infiniband/blue/parent":                          "eth0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/cap_mask":                "0x00010000\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/counters/port_xmit_data": "17\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/ndevs/0":       "eth0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/ndevs/1":       "",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/ndevs/2":       "eth0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/types/0":       "RoCE v2\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/types/1":       "",
+	"sys/devices/virtual/infiniband/blue/ports/1/gid_attrs/types/2":       "RoCE v2\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gids/0":                  "fe80:0000:0000:0000:0000:0000:0000:0001\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gids/1":                  "0000:0000:0000:0000:0000:0000:0000:0000\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/gids/2":                  "0000:0000:0000:0000:0000:ffff:c000:0201\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/hw_counters/lifespan":    "0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/hw_counters/sent_pkts":   "18\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/lid":                     "0x0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/lid_mask_count":          "0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/link_layer":              "Ethernet\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/phys_state":              "5: LinkUp\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/pkeys/0":                 "0xffff\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/rate":                    "25 Gb/sec (1X EDR)\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/sm_lid":                  "0x0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/sm_sl":                   "0\n",
+	"sys/devices/virtual/infiniband/blue/ports/1/state":                   "4: ACTIVE\n",
+	"sys/devices/virtual/infiniband/blue/sys_image_guid":                  "0102:0304:0506:0708\n",
+	"sys/devices/virtual/infiniband/blue/uevent":                          "NAME=blue\n",
+	"sys/class/infiniband_verbs/abi_version":                              "6\n",
+	"sys/class/misc/rdma_cm/abi_version":                                  "4\n",
+	"sys/class/misc/rdma_cm/dev":                                          "1:3\n",
+	"sys/class/infiniband_verbs/uverbs3/abi_version":                      "2\n",
+	"sys/class/infiniband_verbs/uverbs3/dev":                              "1:3\n",
+	"sys/class/infiniband_verbs/uverbs3/device":                           "-> ../../infiniband/blue/device",
+	"sys/class/infiniband_verbs/uverbs3/ibdev":                            "blue\n",
+	"sys/class/infiniband_verbs/uverbs3/uevent":                           "MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs3\n",
 }
 
 // TestFiles: the tree has these files, follows what changes, and is gone at the end.
@@ -134,7 +135,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	state := filepath.Join(dir, "sys/class/infiniband/blue/ports/1/state")
+	state := filepath.Join(dir, "sys/devices/virtual/infiniband/blue/ports/1/state")
 	open, err := os.Open(state) // who has a file open goes on with the old one
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func TestFiles(t *testing.T) {
 	if err := tree.Update([]Device{device}); err != nil {
 		t.Fatal(err)
 	}
-	const port = "sys/class/infiniband/blue/ports/1/"
+	const port = "sys/devices/virtual/infiniband/blue/ports/1/"
 	want := map[string]string{port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n",
 		port + "rate": "2.5 Gb/sec (1X SDR)\n", port + "gids/2": "0000:0000:0000:0000:0000:0000:0000:0000\n",
 		port + "gid_attrs/types/2": "", port + "gid_attrs/ndevs/2": ""}
@@ -178,7 +179,7 @@ func TestPermissions(t *testing.T) {
 	} {
 		socket := listen(t, mode)
 		create(t, socket, blue())
-		for i, name := range []string{"sys/class/infiniband/blue", "sys/class/infiniband/blue/node_guid"} {
+		for i, name := range []string{"sys/class/infiniband/blue", "sys/devices/virtual/infiniband/blue/node_guid"} {
 			info, err := os.Stat(filepath.Join(socket+Suffix, name))
 			if err != nil {
 				t.Fatal(err)
@@ -201,7 +202,7 @@ func TestStale(t *testing.T) {
 	red.Attr.Name, red.Index = "red", 0
 	create(t, socket, red)
 	for name := range read(t, socket+Suffix) {
-		if filepath.Base(name) == "uverbs3" || filepath.Dir(name) == "sys/class/infiniband/blue" {
+		if filepath.Base(name) == "uverbs3" || filepath.Base(name) == "blue" {
 			t.Errorf("%s is left", name)
 		}
 	}

@@ -16,7 +16,7 @@
 
 enum { MAX_COUNTERS = (GOROCE_MAX_MESSAGE - sizeof(struct goroce_header)) / sizeof(struct goroce_counter) };
 
-/* A counter's file: SOCKET.d/sys/class/infiniband/DEVICE/ports/PORT/counters/NAME. */
+/* A counter's file: SOCKET.d/sys/class/infiniband/DEVICE/ports/PORT/counters/NAME, or where its device is a link to. */
 struct place {
 	char socket[PATH_LEN], device[NAME_LEN], name[NAME_LEN];
 	unsigned int port;
@@ -26,20 +26,24 @@ struct place {
 /* parse reports whether a path in the tree is a counter's, and which. */
 static bool parse(const char *path, struct place *p)
 {
-	static const char root[] = ".d/sys/class/infiniband/";
-	const char *tail = NULL, *at = path;
+	static const char *const roots[] = { ".d/sys/class/infiniband/", ".d/sys/devices/virtual/infiniband/" };
+	const char *tail = NULL, *names = NULL;
 	char dir[16];
 	int end = 0;
 	size_t n;
 
-	while ((at = strstr(at, root))) /* the last, as a socket may have any name */
-		tail = at++;
+	for (int i = 0; i < 2; i++) /* the last, as a socket may have any name */
+		for (const char *at = path; (at = strstr(at, roots[i])); at++)
+			if (at > tail || !tail) {
+				tail = at;
+				names = at + strlen(roots[i]);
+			}
 	if (!tail)
 		return false;
 	memset(p, 0, sizeof(*p));
-	if (sscanf(tail + sizeof(root) - 1, "%63[^/]/ports/%u/%15[^/]/%63[^/]%n", p->device, &p->port, dir, p->name,
+	if (sscanf(names, "%63[^/]/ports/%u/%15[^/]/%63[^/]%n", p->device, &p->port, dir, p->name,
 		   &end) != 4 ||
-	    tail[sizeof(root) - 1 + end] != '\0')
+	    names[end] != '\0')
 		return false;
 	p->hw = strcmp(dir, "hw_counters") == 0;
 	if (!p->hw && strcmp(dir, "counters") != 0)

@@ -24,7 +24,7 @@ EXPORT DIR *opendir(const char *path)
 			   int (*compare)(const type **, const type **)) \
 	{ \
 		struct sys_path room; \
-		return NEXT(name_at)(dir, sys_map(path, &room), list, filter, compare); \
+		return NEXT(name_at)(dir, sys_map_at(dir, path, &room), list, filter, compare); \
 	}
 
 DEFINE_SCANDIR(scandir, struct dirent)

@@ -16,7 +16,7 @@ EXPORT ssize_t readlinkat(int dir, const char *path, char *buf, size_t size)
 {
 	struct sys_path room;
 
-	return NEXT(readlinkat)(dir, sys_map(path, &room), buf, size);
+	return NEXT(readlinkat)(dir, sys_map_at(dir, path, &room), buf, size);
 }
 
 EXPORT char *realpath(const char *path, char *resolved)
@@ -50,7 +50,7 @@ EXPORT ssize_t __readlinkat_chk(int dir, const char *path, char *buf, size_t siz
 {
 	struct sys_path room;
 
-	return NEXT(__readlinkat_chk)(dir, sys_map(path, &room), buf, size, buf_room);
+	return NEXT(__readlinkat_chk)(dir, sys_map_at(dir, path, &room), buf, size, buf_room);
 }
 
 EXPORT char *__realpath_chk(const char *path, char *resolved, size_t buf_room)

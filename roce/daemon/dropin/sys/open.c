@@ -58,7 +58,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		mode_t mode = MODE_OF(flags); \
 		struct sys_path room; \
 		int fd; \
-		path = sys_map(path, &room); \
+		path = sys_map_at(dir, path, &room); \
 		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name)(dir, path, flags, mode); \
@@ -67,7 +67,7 @@ extern int __openat64_2(int dir, const char *path, int flags);
 	{ \
 		struct sys_path room; \
 		int fd; \
-		path = sys_map(path, &room); \
+		path = sys_map_at(dir, path, &room); \
 		if (path == room.text && sys_special(path, flags, &fd)) \
 			return fd; \
 		return NEXT(name_2)(dir, path, flags); \

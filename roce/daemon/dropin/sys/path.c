@@ -1,6 +1,7 @@
 /* Which paths are in the daemon's tree. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,36 +52,108 @@ static bool find_tree(struct sys_path *tree)
 	return n > 0;
 }
 
+/* What the tree has: directories with all that is in them, and beginnings of names. */
+static const struct place {
+	const char *path;
+	bool begins; /* or is the directory itself */
+} places[] = {
+	{ "/sys/class/infiniband", true }, /* and infiniband_verbs */
+	{ "/sys/devices/virtual/infiniband", false },
+	{ "/sys/class/misc/rdma_cm", false },
+	{ "/dev/infiniband", false },
+};
+
+#define FOR_PLACES(p) for (const struct place *p = places; p < places + sizeof(places) / sizeof(*places); p++)
+
+/* heads reports whether a path is a place, or begins with it. */
+static bool heads(const char *path, const char *place, bool begins)
+{
+	size_t n = strlen(place);
+
+	return strncmp(path, place, n) == 0 && (begins || path[n] == '/' || path[n] == '\0');
+}
+
 /*
  * inside reports whether a path is one that the tree has. It is called for each path
  * that the program uses.
  */
 static bool inside(const char *path)
 {
-	static const char class[] = "/sys/class/infiniband"; /* and infiniband_verbs */
-	static const char misc[] = "/sys/class/misc/rdma_cm/";
-	static const char dev[] = "/dev/infiniband";
-	char next;
+	if (path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
+		return false;
+	FOR_PLACES(p)
+		if (heads(path, p->path, p->begins))
+			return true;
+	return false;
+}
 
-	if (!path || path[0] != '/')
+/*
+ * may_be_inside reports whether a path that is relative to a directory may be one of
+ * the tree's: its beginning is the end of a place, or it is a file that is made when
+ * it is opened. Only then it is worth a system call to learn what the directory is.
+ */
+static bool may_be_inside(const char *path)
+{
+	FOR_PLACES(p)
+		for (const char *tail = p->path; (tail = strchr(tail, '/')); )
+			if (heads(path, ++tail, p->begins))
+				return true;
+	return strstr(path, "counters/") || strstr(path, "gid_attrs/");
+}
+
+/* join puts the path of a directory before one that is relative to it; false if it cannot. */
+static bool join(int dir, const char *path, struct sys_path *whole)
+{
+	char link[32] = "/proc/self/cwd";
+	ssize_t n;
+
+	if (dir != AT_FDCWD)
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+	n = syscall(SYS_readlinkat, AT_FDCWD, link, whole->text, sizeof(whole->text));
+	if (n <= 0 || whole->text[0] != '/')
 		return false;
-	if (path[1] == 's')
-		return strncmp(path, class, sizeof(class) - 1) == 0 || strncmp(path, misc, sizeof(misc) - 1) == 0;
-	if (path[1] != 'd' || strncmp(path, dev, sizeof(dev) - 1) != 0)
+	if (n == 1)
+		n = 0; /* the root */
+	if (n + 1 + strlen(path) >= sizeof(whole->text))
 		return false;
-	next = path[sizeof(dev) - 1];
-	return next == '/' || next == '\0';
+	whole->text[n] = '/';
+	strcpy(whole->text + n + 1, path);
+	return true;
+}
+
+const char *sys_map_at(int dir, const char *path, struct sys_path *room)
+{
+	struct sys_path whole;
+	const char *from = path;
+	int saved = errno;
+	size_t n;
+
+	if (!path)
+		return path;
+	if (path[0] != '/') {
+		if (!may_be_inside(path) || !join(dir, path, &whole)) {
+			errno = saved;
+			return path;
+		}
+		errno = saved;
+		from = whole.text;
+	}
+	if (!inside(from) && from == path)
+		return path;
+	if (!find_tree(room))
+		return path;
+	n = strlen(room->text);
+	if (strncmp(from, room->text, n) == 0 && from[n] == '/')
+		n = 0; /* a directory in the tree */
+	else if (!inside(from))
+		return path;
+	if (n + strlen(from) >= sizeof(room->text))
+		return path;
+	strcpy(room->text + n, from);
+	return room->text;
 }
 
 const char *sys_map(const char *path, struct sys_path *room)
 {
-	size_t n;
-
-	if (!inside(path) || !find_tree(room))
-		return path;
-	n = strlen(room->text);
-	if (n + strlen(path) >= sizeof(room->text))
-		return path;
-	strcpy(room->text + n, path);
-	return room->text;
+	return sys_map_at(AT_FDCWD, path, room);
 }

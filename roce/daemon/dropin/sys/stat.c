@@ -21,7 +21,7 @@
 	EXPORT int name(int dir, const char *path, type *st, int flags) \
 	{ \
 		struct sys_path room; \
-		return NEXT(name)(dir, sys_map(path, &room), st, flags); \
+		return NEXT(name)(dir, sys_map_at(dir, path, &room), st, flags); \
 	}
 
 #define DEFINE_XSTAT(name, type) \
@@ -37,7 +37,7 @@
 	EXPORT int name(int version, int dir, const char *path, type *st, int flags) \
 	{ \
 		struct sys_path room; \
-		return NEXT(name)(version, dir, sys_map(path, &room), st, flags); \
+		return NEXT(name)(version, dir, sys_map_at(dir, path, &room), st, flags); \
 	}
 
 DEFINE_STAT(stat, struct stat)
@@ -75,7 +75,7 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct
 {
 	struct sys_path room;
 
-	return NEXT(statx)(dir, sys_map(path, &room), flags, mask, stx);
+	return NEXT(statx)(dir, sys_map_at(dir, path, &room), flags, mask, stx);
 }
 #endif
 
@@ -104,5 +104,5 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags)
 {
 	struct sys_path room;
 
-	return NEXT(faccessat)(dir, sys_map(path, &room), mode, flags);
+	return NEXT(faccessat)(dir, sys_map_at(dir, path, &room), mode, flags);
 }

@@ -34,6 +34,9 @@ struct sys_path {
 /* sys_map returns where a path is in the tree, or the path itself. */
 const char *sys_map(const char *path, struct sys_path *room);
 
+/* sys_map_at does so for a path that may be relative to the directory of a descriptor. */
+const char *sys_map_at(int dir, const char *path, struct sys_path *room);
+
 /*
  * sys_counter opens a counter.
  * If path, as sys_map has returned it, is a file that the daemon counts in, *fd
