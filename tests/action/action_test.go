@@ -325,6 +325,30 @@ func TestC(t *testing.T) {
 	j.play("c.yml")
 }
 
+// TestPrograms: projects whose jobs run programs of packages.
+func TestPrograms(t *testing.T) {
+	require.FullRun(t, "it builds the libraries, which tests/dropin does, too")
+	for _, c := range []struct {
+		file     string
+		programs []string
+	}{
+		{"perftest.yml", []string{"ib_write_bw"}},
+		{"mpi.yml", []string{"mpirun.openmpi", "NPopenmpi", "ibv_devinfo"}},
+		{"ucx.yml", []string{"ucx_info", "ucx_perftest"}},
+		{"storage.yml", []string{"fio", "ibv_devinfo"}},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			for _, program := range append(c.programs, "cc", "ss") {
+				require.Command(t, program)
+			}
+			j := newJob(t, sudo(t))
+			// Open MPI wants to be asked for it by root, which the user of a runner is not.
+			j.env = append(j.env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+			j.play(c.file)
+		})
+	}
+}
+
 // TestGo: a project in Go whose tests need the daemon.
 func TestGo(t *testing.T) {
 	j := newJob(t, sudo(t))
