@@ -209,16 +209,6 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// ended reports whether the process has ended.
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // await waits until something is so, while the process runs.
 func (p *process) await(ctx context.Context, what string, holds func() bool) error {
 	look := time.NewTicker(2 * time.Millisecond)

@@ -58,11 +58,17 @@ func (r *row) cell(where place) string {
 	return fmt.Sprintf("no: %s (%s)", r.fails, r.whose)
 }
 
-// counts returns how many programs work, at least in one row, and how many do not.
+// counts returns how many programs, servers and clients, work in one row at least, and how many do not.
 func counts(rows []row) (work, not int) {
 	names := map[string]bool{}
 	for _, r := range rows {
-		names[r.program] = names[r.program] || r.fails == ""
+		list := strings.Split(r.program, ", ")
+		if r.server != "" && r.program == program(r.client) {
+			list = append(list, program(r.server))
+		}
+		for _, name := range list {
+			names[name] = names[name] || r.fails == ""
+		}
 	}
 	for _, works := range names {
 		if works {

@@ -87,7 +87,7 @@ func (r *row) places() []place {
 // program returns the program of a command line.
 func program(line string) string {
 	for word := range strings.FieldsSeq(line) {
-		if !strings.Contains(word, "=") && word != "env" && word != "exec" && word != "timeout" {
+		if !strings.Contains(word, "=") && word != "env" {
 			return filepath.Base(word)
 		}
 	}
@@ -105,7 +105,7 @@ func (r *row) name() string {
 	if r.setup != "" {
 		line = r.setup + "; " + line
 	}
-	return forPeople.Replace(line)
+	return strings.TrimSpace(forPeople.Replace(line))
 }
 
 var forPeople = strings.NewReplacer("{server}", "SERVER", "{server6}", "SERVER", "{client}", "CLIENT", "{dir}/", "",
