@@ -12,8 +12,8 @@ var cephConf = "printf '%s\\n' '" + strings.Join([]string{
 	"[global]", "fsid = 5a8d5a4e-0c0e-4c3b-9a55-6a3f2a1b7c11", "mon host = [v2:{server}:3300,v1:{server}:6789]",
 	"mon data = {dir}/mon", "osd data = {dir}/osd", "osd objectstore = memstore", "memstore device bytes = 268435456",
 	"auth cluster required = none", "auth service required = none", "auth client required = none",
-	"ms type = async+rdma", "ms async rdma device name = {device}", "ms async rdma receive buffers = 512",
-	"ms async rdma send buffers = 512", "ms async op threads = 1", "run dir = {dir}", "log file = {dir}/$name.log",
+	"ms type = async+rdma", "ms async rdma device name = {device}", "ms async rdma receive buffers = 1024", "ms async rdma support srq = true",
+	"ms async rdma send buffers = 512", "ms async rdma receive queue len = 256", "ms async op threads = 1", "run dir = {dir}", "log file = {dir}/$name.log",
 	"admin socket = {dir}/$name.$pid.asok", "osd pool default size = 1", "mon allow pool size one = true",
 	"osd crush chooseleaf type = 0", "mon data avail crit = 1"}, "' '") + "' >ceph.conf; "
 

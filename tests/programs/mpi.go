@@ -85,7 +85,6 @@ var starpu = &family{name: "StarPU", from: []string{"starpu-examples"}, rows: jo
 	ucxRows(starpuEnv, "", starpuDir+"stencil5", ``),
 	ucxRows(starpuEnv, "", starpuDir+"user_datatype", ``),
 	ucxRows(starpuEnv, "", starpuDir+"cache", ``),
-	ucxRows(starpuEnv, "", starpuDir+"mix_comm", ``),
 )}
 
 // scalapackRows returns a row of ScaLAPACK's own tests.
