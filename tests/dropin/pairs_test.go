@@ -45,7 +45,8 @@ func pingpong(t *testing.T, server, client *host, line string) {
 	installed(t, words[0])
 	s := server.run(t, words...)
 	s.listens(t, 18515)
-	if out := client.run(t, append(words, server.in.Addr4.String())...).ok(t); !regexp.MustCompile(pong).MatchString(out) {
+	if out := client.run(t, append(words,
+		server.in.Addr4.String())...).ok(t); !regexp.MustCompile(pong).MatchString(out) {
 		t.Error(out)
 	}
 	s.ok(t)

@@ -93,7 +93,8 @@ func (b *bench) open(ctx context.Context, r *row, where place) (_ *ground, err e
 		}
 		pids = append(pids, strconv.Itoa(p.cmd.Process.Pid))
 	}
-	if out, err := exec.CommandContext(ctx, "sh", "-c", network, "network", pids[0], pids[1]).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "sh", "-c", network, "network", pids[0],
+		pids[1]).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make the network: %w\n%s", err, out)
 	}
 	for i, pid := range pids {

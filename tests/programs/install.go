@@ -36,7 +36,8 @@ func installPackages(ctx context.Context, rows []row) error {
 func versions(rows []row) map[string]string {
 	list := map[string]string{}
 	args := append([]string{"-W", "-f", "${Package} ${db:Status-Status} ${Version}\n"}, packages(rows)...)
-	out, _ := exec.Command("dpkg-query", args...).Output() // it fails for those that are not there, and lists the others
+	// It fails for packages that are not there, and lists the others.
+	out, _ := exec.Command("dpkg-query", args...).Output()
 	for line := range strings.Lines(string(out)) {
 		if f := strings.Fields(line); len(f) == 3 && f[1] == "installed" {
 			list[f[0]] = f[2]

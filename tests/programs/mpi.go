@@ -13,7 +13,8 @@ type launcher struct{ one, two string }
 var (
 	openMPI = launcher{
 		one: "mpirun.openmpi -n 2 --oversubscribe ",
-		two: "mpirun.openmpi -n 2 --host {server},{client} --mca plm_rsh_agent {dir}/agent --mca plm_rsh_no_tree_spawn 1 " +
+		two: "mpirun.openmpi -n 2 --host {server},{client} --mca plm_rsh_agent {dir}/agent --mca " +
+			"plm_rsh_no_tree_spawn 1 " +
 			"--mca oob_tcp_if_include eth0 ",
 	}
 	mpich = launcher{
@@ -24,9 +25,11 @@ var (
 
 // Options that keep MPI to the device.
 const (
-	ompiUCX = "--mca pml ucx --mca osc ucx --mca btl ^openib,vader,tcp,uct --mca pml_ucx_tls any --mca pml_ucx_devices any " +
+	ompiUCX = "--mca pml ucx --mca osc ucx --mca btl ^openib,vader,tcp,uct --mca pml_ucx_tls any --mca " +
+		"pml_ucx_devices any " +
 		"-x UCX_TLS=rc_v,self "
-	ompiOFI = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm' --mca btl ^openib,vader,tcp,uct " +
+	ompiOFI = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm' --mca btl " +
+		"^openib,vader,tcp,uct " +
 		"--mca osc ^ucx "
 	mpichUCX = "-genv UCX_TLS rc_v,self -genv MPIR_CVAR_NOLOCAL 1 "
 )

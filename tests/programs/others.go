@@ -18,17 +18,20 @@ var ucx = &family{name: "UCX", from: []string{"ucx-utils", "libucx-dev", "gcc", 
 		{client: "ucx_info -v", says: `Version 1\.`},
 		{client: ucxEnv + "ucx_info -e -u t", says: `rc_verbs`},
 	},
-	variants(row{server: ucxEnv + "ucx_perftest -p 13400", client: ucxEnv + "ucx_perftest -p 13400 {server} -w 10 -f {}",
+	variants(row{server: ucxEnv + "ucx_perftest -p 13400", client: ucxEnv +
+		"ucx_perftest -p 13400 {server} -w 10 -f {}",
 		ready: "13400", says: `(?m)^ +\d+ `, ci: true},
 		"-t tag_lat -n 1000", "-t ucp_put_bw -s 65536 -n 500", "-t ucp_get -s 65536 -n 500"),
-	variants(row{server: ucxEnv + "ucx_perftest -p 13400", client: ucxEnv + "ucx_perftest -p 13400 {server} -w 10 -f {}",
+	variants(row{server: ucxEnv + "ucx_perftest -p 13400", client: ucxEnv +
+		"ucx_perftest -p 13400 {server} -w 10 -f {}",
 		ready: "13400", says: `(?m)^ +\d+ `},
 		"-t tag_bw -s 1048576 -n 200", "-t tag_sync_lat -n 500", "-t ucp_put_lat -n 500", "-t ucp_add -n 500",
 		"-t ucp_fadd -n 500", "-t ucp_swap -n 500", "-t ucp_cswap -n 500", "-t stream_bw -s 65536 -n 500",
 		"-t stream_lat -n 500", "-t ucp_am_bw -s 65536 -n 500", "-t ucp_am_lat -n 500"),
 	variants(row{server: "ucx_perftest -p 13400", client: "ucx_perftest -p 13400 {server} -w 10 -f -d {device}:1 {}",
 		ready: "13400", says: `(?m)^ +\d+ `},
-		"-x rc_verbs -t am_lat -n 500", "-x rc_verbs -t put_lat -n 500", "-x rc_verbs -t put_bw -D zcopy -s 65536 -n 500",
+		"-x rc_verbs -t am_lat -n 500", "-x rc_verbs -t put_lat -n 500",
+		"-x rc_verbs -t put_bw -D zcopy -s 65536 -n 500",
 		"-x rc_verbs -t get -D zcopy -s 65536 -n 500", "-x rc_verbs -t fadd -n 500", "-x ud_verbs -t am_lat -n 500",
 		"-x ud_verbs -t am_bw -n 500"),
 	[]row{
@@ -38,7 +41,8 @@ var ucx = &family{name: "UCX", from: []string{"ucx-utils", "libucx-dev", "gcc", 
 			server: ucxEnv + "{dir}/hello -c mem -p 13337", client: ucxEnv + "{dir}/hello -n {server} -p 13337",
 			program: "ucp_hello_world", ready: "13337", says: `UCX data message was received|SUCCESS|-----`},
 		{setup: "cc -o uct /usr/share/doc/libucx-dev/examples/uct_hello_world.c -luct -lucs",
-			server: "{dir}/uct -d {device}:1 -t rc_verbs -p 13337", client: "{dir}/uct -d {device}:1 -t rc_verbs -n {server} -p 13337",
+			server:  "{dir}/uct -d {device}:1 -t rc_verbs -p 13337",
+			client:  "{dir}/uct -d {device}:1 -t rc_verbs -n {server} -p 13337",
 			program: "uct_hello_world", ready: "13337", says: `callback|uct_hello|INFO|active message`},
 		{setup: "cc -o cs /usr/share/doc/libucx-dev/examples/ucp_client_server.c -lucp -lucs",
 			server:  ucxEnv + "UCX_SOCKADDR_TLS_PRIORITY=rdmacm {dir}/cs -l {server} -c tag",
@@ -56,7 +60,8 @@ var libfabric = &family{name: "libfabric", from: []string{"libfabric-bin"}, rows
 		says: `(?m)^\S+ +100 +=100 `}, "-p verbs -e msg -I 100 -S 4096"),
 	variants(row{server: "fi_pingpong {}", client: "fi_pingpong {} {server}", ready: "47592", network: true,
 		says: `(?m)^\S+ +\d+ +=\d+ `},
-		"-p verbs -e msg -I 100 -S all", "-p verbs -e dgram -I 100 -S 1024", "-p 'verbs;ofi_rxm' -e rdm -I 100 -S 65536",
+		"-p verbs -e msg -I 100 -S all", "-p verbs -e dgram -I 100 -S 1024",
+		"-p 'verbs;ofi_rxm' -e rdm -I 100 -S 65536",
 		"-p 'verbs;ofi_rxd' -e rdm -I 100 -S 4096", "-p 'verbs;ofi_rxm' -e rdm -I 20 -S 1048576 -c"),
 )}
 
@@ -71,15 +76,17 @@ func fioJob(verb, serverDepth, clientDepth string) row {
 var fio = &family{name: "fio", from: []string{"fio"}, rows: []row{
 	fioJob("write", "8", "8"), fioJob("read", "8", "8"), fioJob("send", "16", "1"),
 	{server: fioJob("", "8", "").server, client: fioJob("send", "", "8").client, ready: listensCM,
-		says: "RNR retry counter exceeded", only: oneHost, limit: 20 * time.Second, fails: "it asks for no RNR retry, and " +
+		says: "RNR retry counter exceeded", only: oneHost, limit: 20 * time.Second,
+		fails: "it asks for no RNR retry, and " +
 			"sends before its server has posted as many receive requests", whose: "fio's"},
 	{client: "fio --enghelp=rdma", says: `verb`},
 }}
 
 // qperfRow is a row of qperf.
 func qperfRow(tests string) row {
-	return row{server: "qperf", client: "qperf {server} -cm 1 -t 1 " + tests, network: true, stays: true, ready: "19765",
-		says: `_lat:|_bw:|_mr:`}
+	return row{server: "qperf", client: "qperf {server} -cm 1 -t 1 " + tests, network: true, stays: true,
+		ready: "19765",
+		says:  `_lat:|_bw:|_mr:`}
 }
 
 // noGRH is why tests of qperf that know no rdma_cm fail.
@@ -103,8 +110,9 @@ const datConf = `printf '%s\n' ` +
 const dat = "DAT_OVERRIDE={dir}/dat.conf "
 
 var dapl = &family{name: "DAPL", from: []string{"dapl2-utils"}, rows: []row{
-	{setup: datConf, server: dat + "dtest -P ofa-v2-cma", client: dat + "dtest -P ofa-v2-cma -h {server}", ready: "waiting for client",
-		says: `PASSED|Test Complete|DAPL Test Complete`, network: true, stays: true},
+	{setup: datConf, server: dat + "dtest -P ofa-v2-cma", client: dat + "dtest -P ofa-v2-cma -h {server}",
+		ready: "waiting for client",
+		says:  `PASSED|Test Complete|DAPL Test Complete`, network: true, stays: true},
 	{setup: datConf, server: dat + "dtestcm -P ofa-v2-cma", client: dat + "dtestcm -P ofa-v2-cma -h {server}",
 		ready: listensCM, says: `Connections`, network: true},
 	{setup: datConf, server: dat + "dtestsrq -P ofa-v2-cma", client: dat + "dtestsrq -P ofa-v2-cma -h {server}",
@@ -131,7 +139,8 @@ var pyverbs = &family{name: "pyverbs", from: []string{"python3-pyverbs"}, rows: 
 	variants(row{program: "rdma-core's tests", limit: 3 * time.Minute, only: oneHost,
 		setup:  "mkdir tests && cp /usr/share/doc/rdma-core/tests/*.py* tests && gzip -d tests/*.gz",
 		client: "/usr/bin/python3 tests/run_tests.py --dev {device} --gid 0 -v {}", says: `(?m)^OK`},
-		"test_device", "test_addr", "test_pd", "test_cq", "test_cqex", "test_cq_events", "test_qp", "test_qpex", "test_mr",
+		"test_device", "test_addr", "test_pd", "test_cq", "test_cqex", "test_cq_events", "test_qp", "test_qpex",
+		"test_mr",
 		"test_atomic", "test_parent_domain", "test_relaxed_ordering", "test_odp", "test_fork", "test_rdmacm",
 		"test_shared_pd", "test_flow", "test_tag_matching"),
 )}

@@ -23,7 +23,8 @@ given. The command
 
 writes this page, as root on Debian 12, if each row came out as the table in [tests/programs](../tests/programs) says;
 without -install it takes the programs that are there. -list shows the rows, -run REGEXP runs those that match, -where
-one or two chooses the place. Each command stands behind `+"`goroced run --`"+` ([dropin.md](dropin.md)), and a semicolon is
+one or two chooses the place. Each command stands behind `+"`goroced run --`"+` ([dropin.md](dropin.md)),
+	and a semicolon is
 between a server and its client; a server's client without a line of its own is the same command with the server's
 address behind it. One host: both over one daemon. Two: each in a network namespace with a daemon of its own, MTU 1500.
 Programs and daemons are an ordinary user's. A row is ok if both programs end with success, the client says what it
@@ -86,20 +87,15 @@ func origin(f *family, versions map[string]string) string {
 	for _, name := range f.from {
 		list = append(list, fmt.Sprintf("`%s` %s", name, versions[name]))
 	}
-	text := "Debian: " + strings.Join(list, ", ") + "."
-	if len(list) == 0 {
-		text = ""
-	}
+	text := "Debian:\n" + strings.Join(list, ",\n") + "."
 	return strings.TrimSpace(text + " " + f.also)
 }
 
 // versionsOf reads the versions of packages that a page has.
 func versionsOf(page string) map[string]string {
 	list := map[string]string{}
-	for _, line := range regexp.MustCompile(`(?m)^Debian: .*$`).FindAllString(page, -1) {
-		for _, m := range regexp.MustCompile("`([^`]+)` ([^ ,]*[^ ,.])").FindAllStringSubmatch(line, -1) {
-			list[m[1]] = m[2]
-		}
+	for _, m := range regexp.MustCompile("(?m)^`([^`]+)` ([^ ,|]*[^ ,.|])[,.]").FindAllStringSubmatch(page, -1) {
+		list[m[1]] = m[2]
 	}
 	return list
 }

@@ -87,7 +87,8 @@ func (b *bench) test(t *testing.T, r row, where place) {
 		require.Root(t)
 	}
 	for _, name := range r.family.from {
-		if out, _ := exec.Command("dpkg-query", "-W", "-f", "${db:Status-Status}", name).Output(); string(out) != "installed" {
+		if out, _ := exec.Command("dpkg-query", "-W", "-f", "${db:Status-Status}",
+			name).Output(); string(out) != "installed" {
 			require.Missing(t, "package %s is not installed", name)
 		}
 	}

@@ -12,19 +12,22 @@ const big = "head -c 64M /dev/urandom >{dir}/file"
 // noEpoll is why most services do not run over rsockets.
 const noEpoll = "librspreload does not know epoll"
 
-var rsockets = &family{name: "TCP programs over rsockets", from: []string{"librdmacm1", "netcat-traditional", "civetweb", "wget",
+var rsockets = &family{name: "TCP programs over rsockets", from: []string{"librdmacm1", "netcat-traditional",
+	"civetweb", "wget",
 	"iperf", "redis-server", "redis-tools", "memcached", "nginx-light", "curl", "apache2-utils", "socat", "iperf3"},
 	also: "`LD_PRELOAD=.../rsocket/librspreload.so.1` stands before `goroced run`; connections go by `rdma_cm`.",
 	rows: []row{
 		{setup: big, server: "nc.traditional -l -p 7777 >copy; cmp file copy", streams: true, ready: listensCM,
 			client: "nc.traditional -q 0 {server} 7777 <file; true", program: "nc.traditional"},
 		{setup: big, server: "civetweb -listening_ports 7780 -document_root {dir}", streams: true, ready: listensCM,
-			client: "wget -q -O copy http://{server}:7780/file && cmp file copy && echo same", program: "wget, civetweb",
-			says: "same", stays: true},
+			client:  "wget -q -O copy http://{server}:7780/file && cmp file copy && echo same",
+			program: "wget, civetweb",
+			says:    "same", stays: true},
 		{server: "iperf -s", client: "iperf -c {server} -n 200M", streams: true, ready: listensCM, stays: true,
 			says: `200 MBytes`, network: true},
-		{server: "redis-server --bind {server} --port 6379 --save ''", client: "redis-cli -h {server} ping", streams: true,
-			says: "error creating TCP socket accept handler", limit: 15 * time.Second, only: oneHost,
+		{server: "redis-server --bind {server} --port 6379 --save ''", client: "redis-cli -h {server} ping",
+			streams: true,
+			says:    "error creating TCP socket accept handler", limit: 15 * time.Second, only: oneHost,
 			program: "redis-server", fails: noEpoll, whose: "librdmacm's"},
 		{server: "memcached -l {server} -u nobody", client: "curl -s telnet://{server}:11211", streams: true,
 			program: "memcached", says: "Epoll ADD.*Operation not permitted", limit: 15 * time.Second, only: oneHost,
@@ -32,11 +35,13 @@ var rsockets = &family{name: "TCP programs over rsockets", from: []string{"librd
 		{server: "iperf3 -s -1", client: "iperf3 -c {server} -n 20M", streams: true, program: "iperf3",
 			says: "getsockopt - Operation not supported", limit: 15 * time.Second, only: oneHost,
 			fails: "rsockets have no TCP_INFO", whose: "librdmacm's"},
-		{setup: big, server: "socat -u TCP-LISTEN:7777 CREATE:copy", client: "socat -u FILE:file TCP:{server}:7777", streams: true,
-			ready: listensCM, limit: 15 * time.Second, only: oneHost, says: "segmentation fault", whose: "librdmacm's",
+		{setup: big, server: "socat -u TCP-LISTEN:7777 CREATE:copy", client: "socat -u FILE:file TCP:{server}:7777",
+			streams: true, ready: listensCM, limit: 15 * time.Second, only: oneHost,
+			says: "segmentation fault", whose: "librdmacm's",
 			fails: "librspreload ends it by SIGSEGV as it opens the file, without goroce, too"},
 		{setup: big, server: "civetweb -listening_ports 7780 -document_root {dir}", streams: true, ready: listensCM,
-			client: "curl -s -o copy http://{server}:7780/file && cmp file copy && echo same", says: "same", stays: true,
+			client: "curl -s -o copy http://{server}:7780/file && cmp file copy && echo same", says: "same",
+			stays:   true,
 			program: "curl", limit: 15 * time.Second},
 		{setup: big, server: "civetweb -listening_ports 7780 -document_root {dir}", streams: true, ready: listensCM,
 			client: "ab -n 20 http://{server}:7780/agent", says: "Connection refused", stays: true,
@@ -51,7 +56,8 @@ const target = "export TGT_IPC_SOCKET={dir}/tgt; head -c 64M /dev/zero >{dir}/di
 	"tgtadm --lld iser --mode target --op bind --tid 1 -I ALL && echo offered; wait"
 
 func iser(program string) row {
-	return row{server: target, program: "tgtd, " + program, client: program + " iser://{server}/iqn.2026-01.test:disk/1", ready: "offered",
+	return row{server: target, program: "tgtd, " + program, client: program +
+		" iser://{server}/iqn.2026-01.test:disk/1", ready: "offered",
 		says: "login failed, class:2 detail:3", root: true, limit: 2 * time.Minute,
 		fails: "the connection is there, and tgtd refuses the login over it: no such target; by TCP there is one",
 		whose: "not known"}
@@ -72,19 +78,16 @@ const exporter = "--collector.disable-defaults --collector.infiniband --log.leve
 	"--web.listen-address=127.0.0.1:9177 & until curl -s 127.0.0.1:9177/metrics >m; do sleep 0.1; done; " +
 	"wait; grep 'node_infiniband_info.*{device}' m"
 
-var goPrograms = &family{name: "Go programs", also: "`go install github.com/prometheus/node_exporter@v1.9.1`.", rows: []row{
-	{setup: "GOCACHE={dir}/cache GOBIN={dir} GOFLAGS=-modcacherw go install github.com/prometheus/node_exporter@v1.9.1",
-		client: "timeout 3 {dir}/node_exporter --path.sysfs={tree}/sys " + exporter, program: "node_exporter",
-		says: `node_infiniband_info.*{device}`, only: oneHost, limit: 5 * time.Minute},
-}}
-
-var lookers = &family{name: "Programs that look at devices", from: []string{"hwloc-nox", "prometheus-node-exporter", "iproute2"},
+var lookers = &family{name: "Programs that look at devices", from: []string{"hwloc-nox", "prometheus-node-exporter",
+	"iproute2"},
 	rows: []row{
 		{client: "lstopo-no-graphics --whole-io --of console | grep {device}", says: `.`, only: oneHost,
 			fails: "it leaves out devices that are behind no bus, as those of rdma_rxe are", whose: "hwloc's"},
-		{client: "timeout 3 prometheus-node-exporter --path.sysfs={tree}/sys " + exporter, says: "collector returned no data",
+		{client: "timeout 3 prometheus-node-exporter --path.sysfs={tree}/sys " + exporter,
+			says:    "collector returned no data",
 			program: "prometheus-node-exporter", only: oneHost, whose: "the exporter's, of this version",
 			fails: "it wants the file board_id, which rdma_rxe has not either"},
-		{client: "rdma link show | grep {device}", says: `.`, only: oneHost, fails: "it asks the kernel, by NETLINK_RDMA",
+		{client: "rdma link show | grep {device}", says: `.`, only: oneHost,
+			fails: "it asks the kernel, by NETLINK_RDMA",
 			whose: "ours: `goroced status` shows the device"},
 	}}

@@ -122,7 +122,8 @@ var blueFiles = map[string]string{
 	"sys/class/infiniband_verbs/uverbs3/dev":                              "1:3\n",
 	"sys/class/infiniband_verbs/uverbs3/device":                           "-> ../../infiniband/blue/device",
 	"sys/class/infiniband_verbs/uverbs3/ibdev":                            "blue\n",
-	"sys/class/infiniband_verbs/uverbs3/uevent":                           "MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs3\n",
+	"sys/class/infiniband_verbs/uverbs3/uevent": "MAJOR=1\nMINOR=3\n" +
+		"DEVNAME=infiniband/uverbs3\n",
 }
 
 // TestFiles: the tree has these files, follows what changes, and is gone at the end.
