@@ -88,7 +88,7 @@ func origin(f *family, versions map[string]string) string {
 		list = append(list, fmt.Sprintf("`%s` %s", name, versions[name]))
 	}
 	text := "Debian:\n" + strings.Join(list, ",\n") + "."
-	return strings.TrimSpace(text + " " + f.also)
+	return strings.TrimSpace(text + "\n" + f.also)
 }
 
 // versionsOf reads the versions of packages that a page has.
