@@ -94,7 +94,7 @@ func origin(f *family, versions map[string]string) string {
 // versionsOf reads the versions of packages that a page has.
 func versionsOf(page string) map[string]string {
 	list := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^`([^`]+)` ([^ ,|]*[^ ,.|])[,.]").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?m)^`([^`]+)` ([^ ,|\n]*[^ ,.|\n])[,.]$").FindAllStringSubmatch(page, -1) {
 		list[m[1]] = m[2]
 	}
 	return list
