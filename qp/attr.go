@@ -17,6 +17,10 @@ type Limits struct {
 	// Unreachable, if not nil, returns what ICMP has said lately about a peer that does not answer, as a Linux error
 	// number, 0 for nothing. Any shard may call it.
 	Unreachable func(peer ib.GID) (errno uint32)
+
+	// Stage is asked once for each QP, when it first uses memory that is not direct: whether it may take
+	// LateBytes(Config.MaxLate) for that. Else it takes LeastLateBytes, and is slower. nil: all may.
+	Stage func(*QP) bool
 }
 
 // transition lists the required and optional attributes of a change of state

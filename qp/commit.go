@@ -54,8 +54,8 @@ func refusal(psn ib.PSN, code wire.Syndrome) commit {
 // commitQueue holds commits that wait for placements, oldest first. It has room only on
 // devices with memory that is not direct.
 type commitQueue struct {
+	q          *QP
 	ring       []commit
-	limit      int
 	head, tail uint32
 }
 
@@ -74,7 +74,7 @@ func (c *commitQueue) room() bool {
 // there may be placements, rounded up to a power of two so that the counters may wrap.
 func (c *commitQueue) push(e commit) *commit {
 	if c.ring == nil {
-		c.ring = make([]commit, 1<<bits.Len(uint(c.limit-1)))
+		c.ring = make([]commit, 1<<bits.Len(uint(c.q.mostLate()-1)))
 	}
 	at := c.at(c.tail)
 	*at = e
@@ -178,7 +178,7 @@ func (r *responder) execute(c *commit) error {
 	if !c.res.late() {
 		return c.res.execute()
 	}
-	if r.q.late.add(c.res.placement(), lateOwner{slot: r.commits.head}) != nil {
+	if r.q.late.add(r.q, c.res.placement(), lateOwner{slot: r.commits.head}) != nil {
 		return errLater // drain tries again
 	}
 	c.late, c.kind = 1, commitData

@@ -223,7 +223,7 @@ func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
 // request.
 func (r *requester) place(i uint32, off uint64, data []byte) bool {
 	s := r.slot(i)
-	late, err := r.q.late.scatter(s.sgl, off, data, lateOwner{requester: true, slot: i})
+	late, err := r.q.late.scatter(r.q, s.sgl, off, data, lateOwner{requester: true, slot: i})
 	switch {
 	case err == mr.ErrNoRoom:
 		r.q.cfg.Stats.DropNoResource++

@@ -17,12 +17,14 @@ func (f *Fetch) Do() error { return mr.Gather(f.Buf, f.SGL, 0) }
 
 // Messages are fetched in chunks; further chunks are fetched while one is being sent.
 // chunkBytes is a multiple of every path MTU, so no packet spans two chunks.
+// A QP with little staging memory has one chunk of each direction, of leastChunk bytes.
 const (
 	chunkBytes = 64 << 10
+	leastChunk = 4 << 10
 	numChunks  = 4 // of each direction
 )
 
-// chunk is a piece of a message: up to chunkBytes, at a multiple of chunkBytes.
+// chunk is a piece of a message: as long as fetchTable.each or shorter, at a multiple of that.
 type chunk struct {
 	state  chunkState
 	owner  uint32 // the message
@@ -30,7 +32,7 @@ type chunk struct {
 	used   uint32 // fetchTable.clock when it was last asked for
 	serial uint32 // of the latest fetch, part of its ID
 	sgl    mr.SGL // what it is fetched from
-	buf    []byte // of chunkBytes, made when first needed
+	buf    []byte // of fetchTable.each bytes, made when first needed
 	n      int    // bytes in use
 }
 
@@ -57,6 +59,8 @@ const (
 // memory that is not direct.
 type fetchTable struct {
 	chunks [numDirections][numChunks]chunk
+	each   uint32 // bytes of a chunk
+	most   int    // chunks of each direction that may be in use
 	clock  uint32
 	list   []Fetch // made, not yet taken by Effects
 	taken  bool    // list was handed out; start afresh
@@ -65,7 +69,10 @@ type fetchTable struct {
 // stage returns the fetchTable, which the first call allocates.
 func (q *QP) stage() *fetchTable {
 	if q.fetch == nil {
-		q.fetch = &fetchTable{list: make([]Fetch, 0, numDirections*numChunks)}
+		q.fetch = &fetchTable{each: chunkBytes, most: numChunks, list: make([]Fetch, 0, numDirections*numChunks)}
+		if !q.staged() {
+			q.fetch.each, q.fetch.most = leastChunk, 1
+		}
 	}
 	return q.fetch
 }
@@ -85,8 +92,8 @@ func (t *fetchTable) find(d direction, owner, index uint32) *chunk {
 // bytes returns the message from byte off on, up to the end of the chunk; nil if the
 // chunk is not fetched.
 func (t *fetchTable) bytes(d direction, owner, off uint32) []byte {
-	if c := t.find(d, owner, off/chunkBytes); c != nil && c.state == chunkReady {
-		return c.buf[off%chunkBytes : c.n : c.n]
+	if c := t.find(d, owner, off/t.each); c != nil && c.state == chunkReady {
+		return c.buf[off%t.each : c.n : c.n]
 	}
 	return nil
 }
@@ -95,8 +102,8 @@ func (t *fetchTable) bytes(d direction, owner, off uint32) []byte {
 // off on. It starts fetches of the chunk at off and of those behind it, if necessary.
 func (t *fetchTable) ready(d direction, owner uint32, sgl mr.SGL, off, length uint32) bool {
 	t.clock++
-	t.ahead(d, owner, sgl, off, length, numChunks)
-	c := t.find(d, owner, off/chunkBytes)
+	t.ahead(d, owner, sgl, off, length, t.most)
+	c := t.find(d, owner, off/t.each)
 	return c != nil && c.state == chunkReady
 }
 
@@ -104,13 +111,13 @@ func (t *fetchTable) ready(d direction, owner uint32, sgl mr.SGL, off, length ui
 // replace chunks that were asked for at the present clock. It returns how many of most
 // are left for other messages, 0 if there is no room.
 func (t *fetchTable) ahead(d direction, owner uint32, sgl mr.SGL, off, length uint32, most int) int {
-	for index := off / chunkBytes; most > 0 && uint64(index)*chunkBytes < uint64(length); index++ {
+	for index := off / t.each; most > 0 && uint64(index)*uint64(t.each) < uint64(length); index++ {
 		c := t.find(d, owner, index)
 		if c == nil {
 			if c = t.victim(d); c == nil {
 				return 0
 			}
-			t.start(d, c, owner, index, sgl, min(length-index*chunkBytes, chunkBytes))
+			t.start(d, c, owner, index, sgl, min(length-index*t.each, t.each))
 		}
 		c.used = t.clock
 		most--
@@ -121,7 +128,7 @@ func (t *fetchTable) ahead(d direction, owner uint32, sgl mr.SGL, off, length ui
 // victim returns a free chunk or the least recently used one; nil if all are being
 // fetched or were asked for at the present clock.
 func (t *fetchTable) victim(d direction) (v *chunk) {
-	for i := range t.chunks[d] {
+	for i := range t.chunks[d][:t.most] {
 		switch c := &t.chunks[d][i]; {
 		case c.state == chunkFree:
 			return c
@@ -136,11 +143,11 @@ func (t *fetchTable) victim(d direction) (v *chunk) {
 // start starts a fetch of n bytes of a message into c.
 func (t *fetchTable) start(d direction, c *chunk, owner, index uint32, sgl mr.SGL, n uint32) {
 	if c.buf == nil {
-		c.buf = make([]byte, chunkBytes)
+		c.buf = make([]byte, t.each)
 	}
 	c.state, c.owner, c.index, c.n = chunkFetching, owner, index, int(n)
 	c.serial++
-	c.sgl = sgl.AppendPart(c.sgl[:0], uint64(index)*chunkBytes, int(n))
+	c.sgl = sgl.AppendPart(c.sgl[:0], uint64(index)*uint64(t.each), int(n))
 	if t.taken {
 		t.list, t.taken = t.list[:0], false
 	}
@@ -272,11 +279,15 @@ func (s *sendWQE) ready(q *QP, psn ib.PSN) bool {
 func (r *requester) lookAhead(psn ib.PSN) {
 	s := r.slot(r.cur)
 	off := psn.Sub(s.first) * r.q.mtu()
-	if !s.slow || off%chunkBytes != 0 {
+	if !s.slow {
 		return
 	}
 	t := r.q.stage()
-	room := numChunks - (int(s.length)-off+chunkBytes-1)/chunkBytes
+	each := int(t.each)
+	if off%each != 0 {
+		return
+	}
+	room := t.most - (int(s.length)-off+each-1)/each
 	for i := r.cur + 1; i != r.tail && room > 0; i++ {
 		s := r.slot(i)
 		op := &sendOps[s.wr.Opcode]

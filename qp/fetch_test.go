@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -48,7 +49,7 @@ func newSlowPair(t testing.TB, seed uint64, trains bool) *slowPair {
 		s.reg, err = h.table.Register(h.pd, s.mem, 0x40000000, allAccess)
 		h.must(err)
 		h.q.cfg.Trains, h.q.cfg.Probe = trains, true
-		h.q.late.limit, h.q.resp.commits.limit = 64, 64
+		h.setLate(64)
 		p.sides[i] = s
 	}
 	return p
@@ -139,13 +140,20 @@ func (p *slowPair) work(s *slowSide) (busy bool) {
 }
 
 // TestSlowModel checks that WRITEs and READs between slow memories move the right bytes,
-// with and without trains, in any order of fetches and placements and with any losses.
+// with and without trains, in any order of fetches and placements, with any losses, and with much or little staging
+// memory.
 func TestSlowModel(t *testing.T) {
 	for seed := range uint64(require.Rounds(12, 60)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newSlowPair(t, seed, seed%2 == 0)
 			p.loss = []float64{0, 0.01, 0.05}[seed%3]
 			a, b := p.sides[0], p.sides[1]
+			for i, s := range p.sides {
+				if seed%4 >= 2 || i == int(seed%4) {
+					s.setLate(2 * leastLate)
+					s.q.cfg.Limits.Stage = func(*QP) bool { return false }
+				}
+			}
 			want := [2][]byte{bytes.Clone(a.mem.B), bytes.Clone(b.mem.B)}
 			const ops, zone = 12, slowSize / 2 / 12
 			for i := range ops {
@@ -174,6 +182,9 @@ func TestSlowModel(t *testing.T) {
 			for i, s := range p.sides {
 				if !bytes.Equal(s.mem.B, want[i]) {
 					t.Errorf("memory of side %d differs", i)
+				}
+				if got, most := s.stagedBytes(), LeastLateBytes(); !s.q.staged() && got > most {
+					t.Errorf("side %d has %d bytes of staging memory, want at most %d", i, got, most)
 				}
 			}
 		})
@@ -284,4 +295,23 @@ func TestFetchOfOldREAD(t *testing.T) {
 		}
 		h.q.resp.epsn = peerPSN
 	}
+}
+
+// setLate changes the number of placements that the QP may have under way, before it has any.
+func (h *host) setLate(n int) { h.q.cfg.MaxLate, h.q.late.limit = n, n }
+
+// stagedBytes returns the bytes of the QP's tables and chunks for memory that is not direct.
+func (h *host) stagedBytes() int64 {
+	q := h.q
+	n := len(q.resp.commits.ring)*int(unsafe.Sizeof(commit{})) + cap(q.late.list)*int(unsafe.Sizeof(mr.Placement{})) +
+		len(q.late.owners)*int(unsafe.Sizeof(lateOwner{}))
+	if q.fetch != nil {
+		n += int(unsafe.Sizeof(*q.fetch))
+		for d := range q.fetch.chunks {
+			for i := range q.fetch.chunks[d] {
+				n += cap(q.fetch.chunks[d][i].buf)
+			}
+		}
+	}
+	return int64(n)
 }

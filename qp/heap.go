@@ -34,8 +34,13 @@ func RdAtomicBytes(initiator, responder int) int64 {
 
 // LateBytes returns the bytes that a QP allocates, and keeps, when it first uses memory that is
 // not direct: the queues for up to maxLate placements, and the staging memory of both directions.
-func LateBytes(maxLate int) int64 {
+func LateBytes(maxLate int) int64 { return lateBytes(maxLate, numChunks*chunkBytes) }
+
+// LeastLateBytes is LateBytes for a QP that may not have as much (Limits.Stage).
+func LeastLateBytes() int64 { return lateBytes(leastLate, leastChunk) }
+
+func lateBytes(maxLate, chunks int) int64 {
 	waits := 1<<bits.Len(uint(max(maxLate, 1)-1))*int(unsafe.Sizeof(commit{})) +
 		maxLate*int(unsafe.Sizeof(mr.Placement{})+unsafe.Sizeof(lateOwner{}))
-	return int64(waits + int(unsafe.Sizeof(fetchTable{})) + int(numDirections)*numChunks*chunkBytes)
+	return int64(waits + int(unsafe.Sizeof(fetchTable{})) + int(numDirections)*chunks)
 }

@@ -28,12 +28,30 @@ type lateTable struct {
 	taken  bool           // list was handed out; start afresh
 }
 
+// leastLate is how many placements a QP with little staging memory may have under way: more than one packet may need.
+const leastLate = 64
+
+// mostLate returns how many placements the QP may have under way, as Limits.Stage has answered.
+func (q *QP) mostLate() int {
+	if !q.stageAsked {
+		q.stageAsked = true
+		if l := q.cfg.Limits; l != nil && l.Stage != nil && !l.Stage(q) {
+			q.late.limit = min(leastLate, q.cfg.MaxLate)
+		}
+	}
+	return q.late.limit
+}
+
+// staged reports whether the QP has all the staging memory that it can use.
+func (q *QP) staged() bool { return q.mostLate() == q.cfg.MaxLate }
+
 // make allocates the table on its first call, unless limit is 0, and reports whether it
 // did.
-func (t *lateTable) make() bool {
+func (t *lateTable) make(q *QP) bool {
 	if t.limit == len(t.owners) {
 		return false
 	}
+	q.mostLate()
 	t.list = make([]mr.Placement, 0, t.limit)
 	t.owners = make([]lateOwner, t.limit)
 	return true
@@ -56,13 +74,13 @@ func (t *lateTable) room() int {
 
 // scatter writes data to an SGL, from off on: direct memory at once, the rest by
 // placements, whose number it returns.
-func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) (int, error) {
+func (t *lateTable) scatter(q *QP, sgl mr.SGL, off uint64, data []byte, who lateOwner) (int, error) {
 	t.fresh()
 	before := len(t.list)
 	room := min(cap(t.list), before+len(t.owners)-t.n)
 	list, err := mr.Scatter(sgl, off, data, t.list[:before:room])
-	if err == mr.ErrNoRoom && t.make() {
-		return t.scatter(sgl, off, data, who)
+	if err == mr.ErrNoRoom && t.make(q) {
+		return t.scatter(q, sgl, off, data, who)
 	}
 	if err != nil {
 		return 0, err
@@ -72,8 +90,8 @@ func (t *lateTable) scatter(sgl mr.SGL, off uint64, data []byte, who lateOwner) 
 }
 
 // add adds a single placement: of an atomic operation, or of a train of WRITEs.
-func (t *lateTable) add(p mr.Placement, who lateOwner) error {
-	t.make()
+func (t *lateTable) add(q *QP, p mr.Placement, who lateOwner) error {
+	t.make(q)
 	t.fresh()
 	if t.n+p.Packets() > t.limit || len(t.list) == cap(t.list) {
 		return mr.ErrNoRoom

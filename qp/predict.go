@@ -94,7 +94,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	}
 	data := frames[head : (n-1)*size+head+each]
 	run := mr.Placement{Kind: mr.PlaceWrite, R: span.R, Off: span.Off, Data: data, Each: each, Stride: size}
-	if r.q.late.add(run, lateOwner{slot: r.commits.next()}) != nil {
+	if r.q.late.add(r.q, run, lateOwner{slot: r.commits.next()}) != nil {
 		return 0
 	}
 	r.owed.discarding = false

@@ -24,7 +24,7 @@ func (h *host) answers(now ib.Instant) (list string) {
 func twins(t *testing.T) [2]*host {
 	both := [2]*host{newHost(t, ourNum), newHost(t, ourNum)}
 	for _, h := range both {
-		h.q.late.limit, h.q.resp.commits.limit = 2*hostEntries, 2*hostEntries
+		h.setLate(2 * hostEntries)
 		h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	}
 	return both
@@ -258,7 +258,7 @@ func TestLateFrames(t *testing.T) {
 func TestLateRoom(t *testing.T) {
 	const room, each = 8, 100
 	h := twins(t)[0]
-	h.q.late.limit, h.q.resp.commits.limit = room, room
+	h.setLate(room)
 	for _, take := range []int{room - 1, 0, room} { // after a first packet, none, and all that there is room for
 		p := request(wire.RCWriteOnly, h.q.resp.epsn, make([]byte, each))
 		p.RETH = wire.RETH{VA: slowAddr, RKey: h.slowReg.Key(), Len: each}

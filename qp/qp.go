@@ -108,6 +108,7 @@ type QP struct {
 	lastWQE        bool // EventLastWQE was raised
 	recvRings      bool // posting receives rings the doorbell
 	waiting        bool // in the list of flow
+	stageAsked     bool // Limits.Stage was called, and late.limit follows from it
 
 	nextWaiting *QP // in the list of flow
 }

@@ -96,7 +96,7 @@ func (r *responder) init(q *QP) {
 		q.cfg.RQ.Prepare(&r.recv.wr)
 	}
 	r.recv.sgl = make(mr.SGL, 0, cap(r.recv.wr.SGL))
-	r.commits.limit = q.cfg.MaxLate
+	r.commits.q = q
 }
 
 // start initializes the responder for RTR.
@@ -270,7 +270,7 @@ func (r *responder) send(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	c := r.newCommit(p)
-	late, err := r.q.late.scatter(r.recv.sgl, r.done, p.Payload, lateOwner{slot: r.commits.next()})
+	late, err := r.q.late.scatter(r.q, r.recv.sgl, r.done, p.Payload, lateOwner{slot: r.commits.next()})
 	if err == mr.ErrNoRoom {
 		r.noRoom() // the receive stays in use
 		return
@@ -408,7 +408,7 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	c := r.newCommit(p)
-	late, err := r.q.late.scatter(r.write[:], r.done, p.Payload, lateOwner{slot: r.commits.next()})
+	late, err := r.q.late.scatter(r.q, r.write[:], r.done, p.Payload, lateOwner{slot: r.commits.next()})
 	if err == mr.ErrNoRoom {
 		r.noRoom()
 		return

@@ -105,10 +105,10 @@ func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byt
 		return
 	}
 	c := r.newCommit(p)
-	late, err := r.q.late.scatter(r.recv.sgl, 0, grh[:], lateOwner{slot: r.commits.next()})
+	late, err := r.q.late.scatter(r.q, r.recv.sgl, 0, grh[:], lateOwner{slot: r.commits.next()})
 	if err == nil {
 		var more int
-		more, err = r.q.late.scatter(r.recv.sgl, ib.GRHLen, p.Payload, lateOwner{slot: r.commits.next()})
+		more, err = r.q.late.scatter(r.q, r.recv.sgl, ib.GRHLen, p.Payload, lateOwner{slot: r.commits.next()})
 		late += more
 	}
 	switch {

@@ -13,18 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/yield"
+	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // clientDoorbells are the doorbells of one client on one shard.
 type clientDoorbells struct {
 	ring *ring.Doorbells
-	qps  []atomic.Pointer[engine.QP] // by doorbell
-	free []uint32                    // doorbells without a QP; used by the session's goroutine only
-	wake int                         // eventfd, which the client writes to and the daemon never reads
+	qps  [perShard / bellBlock]atomic.Pointer[bells]
+	made uint32   // doorbells in qps; this and free are used by the session's goroutine only
+	free []uint32 // doorbells without a QP
+	wake int      // eventfd, which the client writes to and the daemon never reads
 
 	fault func() // ends the session; does not block
 
@@ -33,8 +36,61 @@ type clientDoorbells struct {
 	quiet  ib.Instant // when a doorbell was last seen rung
 }
 
-// perShard is how many QPs a client may have on one shard.
-const perShard = 4096
+// perShard is how many QPs a client may have on one shard. Tables are made for bellBlock of them at a time.
+const (
+	perShard  = 1 << 14
+	bellBlock = 1 << 12
+)
+
+// bells are the QPs of a block of doorbells.
+type bells [bellBlock]atomic.Pointer[engine.QP]
+
+// at returns where the QP of a doorbell stands, which is made; nil if it is not.
+func (b *clientDoorbells) at(doorbell uint32) *atomic.Pointer[engine.QP] {
+	if block := b.qps[doorbell/bellBlock].Load(); block != nil {
+		return &block[doorbell%bellBlock]
+	}
+	return nil
+}
+
+// grow makes the next block of doorbells, unless there are perShard.
+func (b *clientDoorbells) grow() {
+	if b.made == perShard {
+		return
+	}
+	b.qps[b.made/bellBlock].Store(new(bells))
+	b.made += bellBlock
+	for i := range uint32(bellBlock) {
+		b.free = append(b.free, b.made-1-i)
+	}
+}
+
+// assign assigns a doorbell of a shard to a new QP.
+func (c *session) assign(op abi.Op, q *device.QP) (doorbell uint32, err error) {
+	b := c.doorbells[q.Shard()]
+	if len(b.free) == 0 && b.made < perShard {
+		if err := c.book(op, heap, bellsHeap); err != nil {
+			return 0, err
+		}
+		c.booked = append(c.booked, held{heap, bellsHeap})
+		b.grow()
+	}
+	if len(b.free) == 0 {
+		return 0, driver.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
+			fmt.Sprintf("%d; another connection may have as many", perShard), ib.ErrLimit)
+	}
+	doorbell = b.free[len(b.free)-1]
+	b.free = b.free[:len(b.free)-1]
+	b.at(doorbell).Store(q.Part())
+	return doorbell, nil
+}
+
+// unassign undoes assign.
+func (c *session) unassign(q *device.QP, doorbell uint32) {
+	b := c.doorbells[q.Shard()]
+	b.at(doorbell).Store(nil)
+	b.free = append(b.free, doorbell)
+}
 
 func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 	r, err := ring.NewDoorbells(buf, perShard)
@@ -49,10 +105,8 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 		_ = unix.Close(wake)
 		return nil, err
 	}
-	b := &clientDoorbells{ring: r, qps: make([]atomic.Pointer[engine.QP], perShard), wake: wake}
-	for i := range uint32(perShard) {
-		b.free = append(b.free, perShard-1-i)
-	}
+	b := &clientDoorbells{ring: r, wake: wake}
+	b.grow()
 	return b, nil
 }
 
@@ -175,8 +229,10 @@ func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	for _, b := range t.active {
 		t.current = b
 		any := b.ring.Take(func(i uint32) {
-			if q := b.qps[i].Load(); q != nil {
-				ring(q)
+			if at := b.at(i); at != nil {
+				if q := at.Load(); q != nil {
+					ring(q)
+				}
 			}
 		})
 		switch {

@@ -35,7 +35,7 @@ func newRingerIn(t testing.TB, doorbells *doorbells, buf []byte) *ringer {
 	app, err := ring.OpenDoorbells(buf)
 	must(t, err)
 	r := &ringer{b, app, new(engine.QP)}
-	b.qps[0].Store(r.qp)
+	b.at(0).Store(r.qp)
 	must(t, doorbells.add(b))
 	t.Cleanup(func() { doorbells.remove(b) })
 	return r

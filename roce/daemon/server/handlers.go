@@ -122,9 +122,9 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 	return withBody(r)
 }
 
-// describe returns the attributes of the device.
-func (u *unit) describe() abi.DeviceReply {
-	attr := u.dev.Attr()
+// describe returns the attributes of a device, as clients may count on them.
+func (s *Server) describe(u *unit) abi.DeviceReply {
+	attr := s.accounts.promise(u.dev.Attr())
 	r := abi.DeviceOf(&attr)
 	r.ClockOffset, r.Index = u.clockOffset, uint32(u.index)
 	return r
@@ -135,7 +135,7 @@ func queryDevice(c *session, o *abi.Open) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(u.describe())
+	return withBody(c.srv.describe(u))
 }
 
 func open(c *session, o *abi.Open) (r reply, err error) {
@@ -164,7 +164,7 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	u.mu.Lock()
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
-	answer := abi.OpenReply{DeviceReply: u.describe(), Shards: uint32(len(u.doorbells)), Doorbells: perShard}
+	answer := abi.OpenReply{DeviceReply: c.srv.describe(u), Shards: uint32(len(u.doorbells)), Doorbells: perShard}
 	return reply{body: abi.Put(nil, &answer), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) }}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/internal/device"
 )
@@ -37,21 +36,15 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return noBody(err)
 	}
 	q := made.(*device.QP)
-	b := c.doorbells[q.Shard()]
-	if len(b.free) == 0 {
-		full := driver.Refuse(op.String(), "QPs of one client on a shard", perShard+1,
-			fmt.Sprintf("%d; another connection may have as many", perShard), ib.ErrLimit)
-		return noBody(errors.Join(q.Close(), full))
+	doorbell, err := c.assign(op, q)
+	if err != nil {
+		return noBody(errors.Join(q.Close(), err))
 	}
-	doorbell := b.free[len(b.free)-1]
-	b.free = b.free[:len(b.free)-1]
-	b.qps[doorbell].Store(q.Part())
 	o := &object{kind: kindQP, value: q, rings: c.made}
 	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
 	o.close = x.using(func() error {
-		b.qps[doorbell].Store(nil)
+		c.unassign(q, doorbell)
 		o.gone = c.ownTurn(q, q.Destroy())
-		b.free = append(b.free, doorbell)
 		return nil
 	})
 	send, recv := q.Rings()

@@ -85,6 +85,9 @@ type object struct {
 
 	groups map[ib.GID]bool // of a QP: the multicast groups that it is attached to
 
+	target bool   // of a QP: an XRC target of a domain
+	staged []held // of a QP: what Stage has booked; guarded by session.mu
+
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
 
@@ -96,6 +99,10 @@ func (c *session) release(o *object) {
 	o.rings.free()
 	c.leaveGroups(o)
 	c.give(o.holds)
+	c.mu.Lock()
+	staged := o.staged
+	c.mu.Unlock()
+	c.give(staged)
 }
 
 // kind is a kind of objects. A session that ends closes its objects in this order: users before

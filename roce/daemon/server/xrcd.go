@@ -178,7 +178,7 @@ func (x *xrcd) close() error {
 func createTarget(c *session, r *abi.CreateQP) (reply, error) {
 	x, err := lookup[*xrcd](c, abi.OpCreateQP, "XRCD", r.XRCD)
 	if err == nil {
-		err = c.takeQP(abi.OpCreateQP, &ib.QPCap{})
+		err = c.takeTarget(abi.OpCreateQP)
 	}
 	if err != nil {
 		return noBody(err)
@@ -222,7 +222,7 @@ func openQP(c *session, r *abi.OpenQP) (reply, error) {
 	if r.Type != uint32(ib.XRCTGT) {
 		return noBody(driver.Refuse(op.String(), "Type", r.Type, fmt.Sprintf("%d, XRC_RECV", ib.XRCTGT), ib.ErrInvalid))
 	}
-	if err := c.takeQP(op, &ib.QPCap{}); err != nil {
+	if err := c.takeTarget(op); err != nil {
 		return noBody(err)
 	}
 	q, err := x.open(c, ib.QPN(r.QPN))
@@ -260,7 +260,7 @@ func (c *session) ownTurn(q *device.QP, gone <-chan struct{}) <-chan struct{} {
 
 // addTarget adds a handle of a target QP of a domain.
 func (c *session) addTarget(x *xrcd, q *device.QP) abi.Handle {
-	o := &object{kind: kindQP, value: q}
+	o := &object{kind: kindQP, value: q, target: true}
 	o.close = x.using(func() error {
 		x.leave(c, q)
 		o.gone = c.ownTurn(q, nil)
@@ -321,6 +321,9 @@ func (d *domain) Alloc(int) ([]byte, error) {
 
 // Notify is not used: targets have no CQs (device.Tenant).
 func (d *domain) Notify(*device.CQ) {}
+
+// Stage allows it: each session with a handle of the target has booked it (device.Tenant).
+func (d *domain) Stage(*device.QP) bool { return true }
 
 // Event sends an event of a target to all sessions that have it open (device.Tenant).
 func (d *domain) Event(e ib.Event) {

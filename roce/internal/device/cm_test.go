@@ -465,6 +465,7 @@ func (*tenant) Notify(*device.CQ)         {}
 func (*tenant) QPFailed(device.QPFailure) {}
 func (*tenant) Fault(uintptr)             {}
 func (*tenant) Event(ib.Event)            {}
+func (*tenant) Stage(*device.QP) bool     { return true }
 
 // Take rings for each QP that has sent.
 func (a *tenant) Take(_ ib.Instant, ring func(*engine.QP)) {

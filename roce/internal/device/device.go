@@ -111,7 +111,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
 		OnOffloadOff:  opts.OnOffloadOff,
 		PinSourcePort: opts.PinSourcePort,
-		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic,
+		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic, Stage: stage,
 			Unreachable: func(peer ib.GID) uint32 { return d.lost.errno(peer, cmHost{d}.Now()) }}}, owner{d})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package device
 import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // The memory that tenants' QPs use on this process's heap, for package server, which accounts for
@@ -27,5 +28,14 @@ func QPHeapRdAtomic(initiator, responder int) int64 {
 	return qp.RdAtomicBytes(min(initiator, maxRdAtomic), min(responder, maxRdAtomic))
 }
 
-// QPHeapLate returns the additional bytes once a QP accesses memory that is not direct.
+// QPHeapLate returns the additional bytes once a QP accesses memory that is not direct, if Tenant.Stage allows it.
 func QPHeapLate() int64 { return qp.LateBytes(maxLate) }
+
+// QPHeapLeastLate is QPHeapLate if Tenant.Stage does not.
+func QPHeapLeastLate() int64 { return qp.LeastLateBytes() }
+
+// stage asks a QP's tenant, if it has one, for QPHeapLate (qp.Limits.Stage).
+func stage(core *qp.QP) bool {
+	q := core.Owner.(*engine.QP).Owner.(*QP)
+	return q.pd.tenant == nil || q.pd.tenant.Stage(q)
+}

@@ -25,7 +25,7 @@ type Options struct {
 
 // Limits of the software device.
 const (
-	maxQPs      = 1<<16 - 32
+	maxQPs      = 1<<17 - 32
 	maxQPWR     = 1 << 15
 	maxSGE      = 32
 	maxInline   = 512

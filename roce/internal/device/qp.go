@@ -99,7 +99,7 @@ func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	}
 	q.home = q.chooseShard()
 	if !q.home.Room() {
-		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs/p.dev.Shards())
+		return nil, limitError("create QP", "QPs on the shard of this send CQ", maxQPs)
 	}
 	return q, nil
 }

@@ -35,6 +35,10 @@ type Tenant interface {
 	// QPFailed says why one of the tenant's QPs has gone to ERR or SQE. It is called as Notify.
 	QPFailed(f QPFailure)
 
+	// Stage is asked when q first uses memory that is not direct: whether it may have QPHeapLate bytes
+	// for that until it is closed. Else it makes do with QPHeapLeastLate. It is called as Notify.
+	Stage(q *QP) bool
+
 	// Fault reports that memory which the tenant shares, a ring or a region, is not mapped at
 	// addr, an address of this process. The device has faulted on it and abandons the QP that
 	// it was working on; the tenant's other QPs will probably fail too. It is called as Notify.

@@ -56,6 +56,7 @@ func (n *tenantProcess) QPFailed(device.QPFailure) {}
 func (n *tenantProcess) Fault(uintptr)             {}
 func (n *tenantProcess) Faulted() bool             { return false }
 func (n *tenantProcess) Event(e ib.Event)          { n.events = append(n.events, e.Type) }
+func (n *tenantProcess) Stage(*device.QP) bool     { return true }
 
 func (n *tenantProcess) Take(_ ib.Instant, ring func(*engine.QP)) {
 	if n.looks++; n.asleep {

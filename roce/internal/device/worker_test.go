@@ -80,6 +80,7 @@ func (silent) Alloc(size int) ([]byte, error) { return ring.Alloc(size), nil }
 func (silent) Notify(*device.CQ)              {}
 func (silent) QPFailed(device.QPFailure)      {}
 func (silent) Fault(uintptr)                  {}
+func (silent) Stage(*device.QP) bool          { return true }
 func (silent) Event(ib.Event)                 {}
 
 const anyAccess = ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead | ib.RemoteAtomic

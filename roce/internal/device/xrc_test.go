@@ -39,6 +39,7 @@ func (g *guardedRings) Notify(*device.CQ)         {}
 func (g *guardedRings) QPFailed(device.QPFailure) {}
 func (g *guardedRings) Fault(uintptr)             {}
 func (g *guardedRings) Event(ib.Event)            {}
+func (g *guardedRings) Stage(*device.QP) bool     { return true }
 
 func (g *guardedRings) last() []byte { return g.maps[len(g.maps)-1] }
 

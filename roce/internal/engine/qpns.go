@@ -25,7 +25,7 @@ type qpnTable struct {
 const (
 	qpnBits  = 24
 	firstQPN = 16
-	maxQPs   = 1<<16 - 32
+	maxQPs   = 1 << 17 // all of the device's may be on one shard
 	growQPNs = 64
 )
 
@@ -38,7 +38,7 @@ func newQPNTable(rng *rand.Rand, shard, shards int) *qpnTable {
 }
 
 // room reports whether another QP may be added.
-func (t *qpnTable) room() bool { return t.used < maxQPs>>t.shift }
+func (t *qpnTable) room() bool { return t.used < maxQPs }
 
 // add gives q a number and returns it. The caller has checked room.
 func (t *qpnTable) add(q *QP) ib.QPN {

@@ -53,7 +53,7 @@ func testQPNumbers(t *testing.T, table *qpnTable, shard, shards int) {
 		q := &QP{}
 		q.num = table.add(q)
 	}
-	if n != maxQPs/shards {
-		t.Errorf("shard %d of %d has %d numbers, want %d", shard, shards, n, maxQPs/shards)
+	if n != maxQPs {
+		t.Errorf("shard %d of %d has %d numbers, want %d", shard, shards, n, maxQPs)
 	}
 }

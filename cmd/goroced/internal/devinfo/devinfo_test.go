@@ -59,7 +59,7 @@ func TestLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\n\tmax_mr_size:\t\t\t0x", "\n\tmax_qp:\t\t\t\t65504\n", "\n\tmax_qp_init_rd_atom:\t\t128\n",
+		"\n\tmax_mr_size:\t\t\t0x", "\n\tmax_qp:\t\t\t\t131040\n", "\n\tmax_qp_init_rd_atom:\t\t128\n",
 		"\n\t\t\tmax_msg_sz:\t\t0x80000000\n", "\n\t\t\tGID[  0]:\t\t::ffff:" + addr.String() + ", RoCE v2\n",
 		"\n\t\t\tlink:\t\t\tudp\n", "\n\t\t\tlink_note:\t\tudp, the automatic choice: ", "\n\t\t\tnetdev:\t\t\tlo\n",
 		"\n\t\t\tnetdev_mtu:\t\t",

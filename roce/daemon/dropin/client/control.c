@@ -95,7 +95,7 @@ static bool all_there(const int *fds, int n)
 	return n == 0;
 }
 
-/* receive returns the bytes of the next message, or -1. */
+/* receive returns the bytes of the next message, or -1. If the process has no room for its descriptors *num_fds is -1. */
 static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_FDS], int *num_fds)
 {
 	struct iovec part = {m, sizeof(*m)};
@@ -114,9 +114,13 @@ static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_F
 		*num_fds = n < 0 ? 0 : take_fds(&msg, fds);
 		fds_end();
 	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
-	if (n < (ssize_t)sizeof(m->header) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !all_there(fds, *num_fds)) {
+	if (n < (ssize_t)sizeof(m->header) || msg.msg_flags & MSG_TRUNC) {
 		close_all(fds, *num_fds);
 		return -1;
+	}
+	if (msg.msg_flags & MSG_CTRUNC || !all_there(fds, *num_fds)) {
+		close_all(fds, *num_fds);
+		*num_fds = -1;
 	}
 	return n;
 }
@@ -184,6 +188,29 @@ static int evaluate(struct control *c, struct call *call, const union message *m
 	return 0;
 }
 
+static int exchange(struct control *c, struct call *call);
+
+/* undo closes what the daemon has made, whose descriptor this process has no room for. What belongs to the connection
+ * ends with that. */
+static int undo(struct control *c, const struct call *call, const union message *m)
+{
+	struct goroce_close_reply none;
+	struct goroce_object made;
+	struct call undo = {
+		.op = GOROCE_CLOSE, .body = &made, .len = sizeof(made), .give = -1, .reply = &none, .size = sizeof(none),
+	};
+
+	debug("request %u: this process has too many descriptors open for that of the reply; RLIMIT_NOFILE (ulimit -n) "
+	      "is its limit", call->op);
+	if (call->op == GOROCE_CREATE_CHANNEL || call->op == GOROCE_OPEN_CM) {
+		memcpy(&made, m->bytes + sizeof(m->header), sizeof(made));
+		exchange(c, &undo);
+	} else {
+		control_end(c, EMFILE);
+	}
+	return EMFILE;
+}
+
 static int exchange(struct control *c, struct call *call)
 {
 	union message m;
@@ -198,7 +225,9 @@ static int exchange(struct control *c, struct call *call)
 	n = receive(c, &m, call->fds, &num_fds);
 	if (n < 0)
 		return broken(c, call, "the daemon has ended, or does not answer");
-	err = evaluate(c, call, &m, (size_t)n, num_fds);
+	err = evaluate(c, call, &m, (size_t)n, num_fds < 0 ? call->want_fds : num_fds);
+	if (!err && num_fds < 0)
+		return undo(c, call, &m);
 	if (err)
 		close_all(call->fds, num_fds);
 	return err;
