@@ -134,7 +134,7 @@ var accountRows = map[abi.Op][]accountRow{
 		return func(int) { c.ask(abi.OpQuerySRQ, abi.Put(nil, &abi.SRQAttr{SRQ: h})) }
 	}}},
 	abi.OpCreateQP: {
-		{name: "short, with unread events", count: perShard, begin: func(c *accountant) func(int) {
+		{name: "short, with unread events", count: bellBlock, begin: func(c *accountant) func(int) {
 			return func(int) {
 				c.tell(c.makeQPOf(ib.RC), ib.EventQPFatal, ib.EventQPReqErr, ib.EventQPAccessErr, ib.EventCommEst,
 					ib.EventSQDrained, ib.EventLastWQE)

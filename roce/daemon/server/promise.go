@@ -78,6 +78,6 @@ func (a *accounts) promise(attr ib.DeviceAttr) ib.DeviceAttr {
 	attr.MaxQP = min(attr.MaxQP, perShard)
 	attr.MaxMcastGroup, attr.MaxMcastQP = attr.MaxMcastGroup/2/programs, attr.MaxMcastQP/2/programs
 	// Two CQs of as many, for sends and for receives. Rings have a power of two of entries, one of which is unused.
-	attr.MaxCQE = min(attr.MaxCQE, 1<<(bits.Len(uint(a.promised(costsOf[cqEntries])/2))-1)-1)
+	attr.MaxCQE = min(attr.MaxCQE, 1<<(bits.Len(uint(max(a.promised(costsOf[cqEntries])/2, 2)))-1)-1)
 	return attr
 }

@@ -907,6 +907,196 @@ static void datagrams(void)
 	close_all();
 }
 
+/* ignored: what the man pages say is not looked at may be anything. */
+static void ignored(void)
+{
+	enum { ANYTHING = 0xA5 };
+	struct ibv_xrcd_init_attr xa = {.fd = -1, .oflags = O_CREAT, .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+			IBV_XRCD_INIT_ATTR_OFLAGS};
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET}, a;
+	struct ibv_srq_init_attr_ex sa;
+	struct ibv_qp_init_attr_ex ex;
+	struct ibv_qp_init_attr qa;
+	struct ibv_cq_init_attr_ex ca;
+	struct ibv_ah_attr ah;
+	struct ibv_cq_ex *cq_ex;
+	struct ibv_xrcd *xrcd;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp, *one;
+	struct ibv_ah *to;
+
+	open_first();
+	memset(&ca, ANYTHING, sizeof(ca));
+	ca.cqe = 4;
+	ca.channel = NULL;
+	ca.comp_vector = 0;
+	ca.wc_flags = 0;
+	ca.comp_mask = 0;
+	MUST(cq_ex = ibv_create_cq_ex(ctx, &ca));
+	memset(&sa, ANYTHING, sizeof(sa)); /* xrcd, cq, max_num_tags, tm_cap */
+	sa.attr = (struct ibv_srq_attr){4, 1, ~0u};
+	sa.pd = pd;
+	sa.comp_mask = IBV_SRQ_INIT_ATTR_PD;
+	MUST(srq = ibv_create_srq_ex(ctx, &sa));
+	memset(&qa, ANYTHING, sizeof(qa)); /* cap of receives */
+	qa.send_cq = qa.recv_cq = cq;
+	qa.srq = srq;
+	qa.qp_type = IBV_QPT_RC;
+	qa.cap.max_send_wr = qa.cap.max_send_sge = 1;
+	qa.cap.max_inline_data = 0;
+	MUST(qp = ibv_create_qp(pd, &qa));
+	memset(&a, ANYTHING, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.pkey_index = 0;
+	a.port_num = 1;
+	a.qp_access_flags = 0;
+	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	memset(&a, ANYTHING, sizeof(a)); /* dlid, sl, src_path_bits, static_rate of the address, too */
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_256;
+	a.dest_qp_num = 77;
+	a.max_dest_rd_atomic = a.min_rnr_timer = 1;
+	a.ah_attr.is_global = a.ah_attr.port_num = 1;
+	a.ah_attr.grh.sgid_index = 0;
+	IS(0, ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid));
+	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	ah = a.ah_attr;
+	MUST(to = ibv_create_ah(pd, &ah));
+	MUST(xrcd = ibv_open_xrcd(ctx, &xa));
+	for (int type = IBV_QPT_XRC_SEND; type <= IBV_QPT_XRC_RECV; type++) {
+		memset(&ex, ANYTHING, sizeof(ex));
+		ex.qp_type = (enum ibv_qp_type)type;
+		ex.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+		ex.xrcd = xrcd;
+		if (type == IBV_QPT_XRC_SEND) { /* else PD, CQs, SRQ and queues */
+			ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+			ex.pd = pd;
+			ex.send_cq = cq;
+			ex.cap.max_send_wr = ex.cap.max_send_sge = 1;
+			ex.cap.max_inline_data = 0;
+		}
+		MUST(one = ibv_create_qp_ex(ctx, &ex));
+		IS(0, ibv_modify_qp(one, &reset, IBV_QP_STATE));
+		IS(0, ibv_destroy_qp(one));
+	}
+	IS(0, ibv_close_xrcd(xrcd));
+	IS(0, ibv_destroy_ah(to));
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_srq(srq));
+	IS(0, ibv_destroy_cq(ibv_cq_ex_to_cq(cq_ex)));
+	close_all();
+}
+
+/* advice: ibv_advise_mr looks at each element. */
+static void advice(void)
+{
+	const enum ib_uverbs_advise_mr_advice READ = IBV_ADVISE_MR_ADVICE_PREFETCH,
+		WRITE = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, PRESENT = (enum ib_uverbs_advise_mr_advice)2;
+	char *p = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *whole, *read_only, *plain;
+	struct ibv_sge e[2];
+	struct ibv_pd *other;
+
+	open_first();
+	MUST(p != MAP_FAILED && !munmap(p + 4096, 4096));
+	MUST(other = ibv_alloc_pd(ctx));
+	MUST(whole = ibv_reg_mr(pd, p, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
+	MUST(read_only = ibv_reg_mr(pd, p, 4096, IBV_ACCESS_ON_DEMAND));
+	MUST(plain = ibv_reg_mr(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE));
+	e[0] = e[1] = (struct ibv_sge){(uintptr_t)p, 4096, whole->lkey};
+	IS(0, ibv_advise_mr(pd, WRITE, IBV_ADVISE_MR_FLAG_FLUSH, e, 2));
+	IS(EINVAL, ibv_advise_mr(pd, READ, 2, e, 1));
+	IS(EINVAL, ibv_advise_mr(pd, READ, 0, e, 0));
+	IS(EOPNOTSUPP, ibv_advise_mr(pd, (enum ib_uverbs_advise_mr_advice)77, 0, e, 1));
+	IS(EPERM, ibv_advise_mr(other, READ, 0, e, 1));
+	e[1].length = 4097; /* to a page that is not there */
+	IS(EFAULT, ibv_advise_mr(pd, READ, 0, e, 2));
+	IS(0, ibv_advise_mr(pd, PRESENT, 0, e, 2));
+	e[1].length = 8193;
+	IS(EFAULT, ibv_advise_mr(pd, PRESENT, 0, e, 2));
+	e[1].addr--;
+	IS(EFAULT, ibv_advise_mr(pd, PRESENT, 0, e, 2));
+	e[1] = (struct ibv_sge){(uintptr_t)p, 1, read_only->lkey};
+	IS(0, ibv_advise_mr(pd, READ, 0, e, 2));
+	IS(EPERM, ibv_advise_mr(pd, WRITE, 0, e, 2));
+	e[1].lkey = plain->lkey;
+	IS(EINVAL, ibv_advise_mr(pd, READ, 0, e, 2));
+	IS(0, ibv_dereg_mr(plain));
+	IS(EFAULT, ibv_advise_mr(pd, READ, 0, e, 2));
+	IS(0, ibv_dereg_mr(read_only));
+	IS(0, ibv_dereg_mr(whole));
+	IS(0, ibv_dealloc_pd(other));
+	MUST(!munmap(p, 4096));
+	close_all();
+}
+
+/* move gives a descriptor another number, which the program puts into the struct, and another file the number before. */
+static void move(int *fd)
+{
+	int number = dup(*fd), other = open("/dev/null", O_RDWR);
+
+	MUST(number >= 0 && other >= 0);
+	MUST(dup2(other, *fd) == *fd && !close(other));
+	*fd = number;
+}
+
+/* moved: programs may move the descriptors of channels and of asynchronous events. */
+static void moved(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_async_event event;
+	struct ibv_cq *q, *got;
+	void *context;
+	struct ibv_qp *qp;
+	int before;
+
+	open_first();
+	MUST(channel = ibv_create_comp_channel(ctx));
+	MUST(q = ibv_create_cq(ctx, 4, NULL, channel, 0));
+	qp = loop(q);
+	for (int i = 0; i < 3; i++) {
+		before = channel->fd;
+		move(&channel->fd);
+		IS(0, ibv_req_notify_cq(q, 0));
+		write_once(qp);
+		IS(0, ibv_get_cq_event(channel, &got, &context));
+		MUST(got == q);
+		ibv_ack_cq_events(q, 1);
+		wait_wc(q, IBV_WC_SUCCESS);
+	}
+	move(&ctx->async_fd);
+	MUST(!fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK));
+	IS(-1, ibv_get_async_event(ctx, &event));
+	IS(EAGAIN, errno);
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_destroy_cq(q));
+	move(&channel->fd);
+	IS(0, ibv_destroy_comp_channel(channel));
+	MUST(fcntl(before, F_GETFD) >= 0); /* it is the program's */
+	close_all();
+}
+
+/* descriptors: a process that has no more of them may still use its device. */
+static void descriptors(void)
+{
+	struct ibv_comp_channel *some[64], *channel;
+	struct rlimit few = {64, 64};
+	int n = 0;
+
+	open_first();
+	MUST(!setrlimit(RLIMIT_NOFILE, &few));
+	while ((channel = ibv_create_comp_channel(ctx)))
+		some[n++] = channel;
+	IS(EMFILE, errno);
+	MUST(n > 10);
+	IS(0, ibv_destroy_comp_channel(some[--n]));
+	MUST(some[n++] = ibv_create_comp_channel(ctx));
+	while (n > 0)
+		IS(0, ibv_destroy_comp_channel(some[--n]));
+	close_all();
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -915,6 +1105,7 @@ static const struct {
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
 	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},
+	{"ignored", ignored},	  {"advice", advice}, {"moved", moved},	      {"descriptors", descriptors},
 };
 
 int main(int argc, char **argv)

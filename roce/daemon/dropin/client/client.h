@@ -61,6 +61,7 @@ int fds_add(int fd);
 void fds_end(void);
 void fds_give(int fd);
 int fds_move(int from, int to);
+void fds_follow(int from, int to);
 void fds_close(int fd);
 void close_all(int *fds, int n);
 

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BITS = 64 };
@@ -116,6 +117,25 @@ int fds_move(int from, int to)
 	}
 	fds_end();
 	return err;
+}
+
+static bool same_file(int a, int b)
+{
+	struct stat x, y;
+
+	return !fstat(a, &x) && !fstat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* fds_follow keeps the number that the program has given to a descriptor which was added. The number before may be of
+ * another file of the program's by now: that is no longer kept. */
+void fds_follow(int from, int to)
+{
+	fds_begin();
+	if (!same_file(from, to))
+		drop(from);
+	if (fcntl(to, F_GETFD) >= 0 && grow((size_t)to / BITS + 1))
+		kept[to / BITS] |= 1ull << to % BITS;
+	fds_end();
 }
 
 /* fds_close closes a descriptor that was added, if it is one. */

@@ -9,7 +9,7 @@ enum { FLOW_LABEL = 0xFFFFF };
 /* ah_to_daemon refuses local addresses: RoCE has GIDs only. */
 int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to)
 {
-	if (!from->is_global)
+	if (!from->is_global || !from->port_num)
 		return EINVAL;
 	memcpy(to->dgid, from->grh.dgid.raw, sizeof(to->dgid));
 	to->sgid_index = from->grh.sgid_index;
@@ -18,6 +18,17 @@ int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to)
 	to->traffic_class = from->grh.traffic_class;
 	to->hop_limit = from->grh.hop_limit;
 	return 0;
+}
+
+/* ah_refused returns the errno of a call whose address the daemon has refused: Linux tells a source without an address
+ * from other mistakes. */
+int ah_refused(struct ibv_context *v, const struct ibv_ah_attr *attr, int err)
+{
+	struct goroce_gid_entry e;
+
+	if (err != EINVAL || attr->port_num != PORT || !gid_at(v, PORT, attr->grh.sgid_index, &e))
+		return err;
+	return ENODATA;
 }
 
 void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to)
@@ -48,7 +59,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	err = ask(pd->context, GOROCE_CREATE_AH, &request, sizeof(request), &r, sizeof(r));
 	if (err) {
 		free(ah);
-		return fail(err);
+		return fail(ah_refused(pd->context, attr, err));
 	}
 	ah->v = (struct ibv_ah){pd->context, pd, r.handle};
 	ah->num = r.key;

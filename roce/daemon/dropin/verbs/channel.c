@@ -48,6 +48,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 	h->handle = r.handle;
 	h->born = forks;
 	h->v = (struct ibv_comp_channel){.context = v, .fd = fd};
+	h->box.at = &h->v.fd;
 	enlist(context_of(v), h);
 	return &h->v;
 }

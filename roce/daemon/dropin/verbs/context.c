@@ -11,12 +11,16 @@
 pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 struct context *contexts;
 
-/* context_call is control_call on the connection of this process. */
+/* context_call is control_call on the connection of this process. A handle of no object gives ENOENT, as Linux has it;
+ * the connection manager's IDs are numbers of their own. */
 int context_call(struct ibv_context *v, struct call *call)
 {
 	int err = ready(v);
 
-	return err ? failed(err) : control_call(&context_of(v)->control, call);
+	if (err)
+		return failed(err);
+	err = control_call(&context_of(v)->control, call);
+	return err == EBADF ? failed(ENOENT) : err;
 }
 
 /* ask sends a request whose reply has size bytes and no descriptors. */
@@ -162,6 +166,7 @@ static int reopen(struct context *c)
 	}
 	c->holds = false;
 	c->v.context.async_fd = c->events.fd;
+	c->events.at = &c->v.context.async_fd;
 	c->v.context.cmd_fd = c->control.fd;
 	atomic_store(&c->born, forks);
 	return 0;
@@ -227,6 +232,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	c->v.context.device = v;
 	c->v.context.cmd_fd = c->control.fd;
 	c->v.context.async_fd = c->events.fd;
+	c->events.at = &c->v.context.async_fd;
 	pthread_mutex_init(&c->v.context.mutex, NULL);
 	fork_watch();
 	enlist(c);

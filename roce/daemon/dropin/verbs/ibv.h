@@ -304,7 +304,10 @@ struct ibv_srq_init_attr_ex {
 	uint32_t tm_cap[2];
 };
 
-enum ibv_qp_type { IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_XRC_SEND = 9, IBV_QPT_XRC_RECV = 10 };
+enum ibv_qp_type {
+	IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_RAW_PACKET = 8, IBV_QPT_XRC_SEND = 9, IBV_QPT_XRC_RECV = 10,
+	IBV_QPT_DRIVER = 0xFF,
+};
 
 struct ibv_qp_cap {
 	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data;

@@ -50,6 +50,7 @@ struct mailbox {
 	int fd;
 	pthread_mutex_t lock;
 	uint32_t stale;      /* events in the socket of objects that are closed */
+	const int *at;       /* where the program has the descriptor; NULL as long as it has none */
 	uint32_t users;      /* threads between mailbox_enter and mailbox_leave */
 	bool ending;         /* mailbox_end was called */
 	bool stays;          /* a user cannot leave: what the mailbox belongs to must not be freed */
@@ -100,6 +101,7 @@ struct mr {
 	uint64_t iova;   /* what SGEs call the first byte */
 	bool own;        /* the daemon does not map it, and it was faulted in when registered: posts may copy it */
 	uint32_t born;
+	unsigned int access; /* as registered */
 	struct share *share; /* the file that the daemon maps */
 	struct moved *moved;
 };
@@ -124,6 +126,7 @@ void regions_init(struct regions *t);
 void regions_add(struct regions *t, struct mr *m);
 void regions_remove(struct regions *t, struct mr *m);
 void regions_change(struct regions *t, struct mr *m, const struct mr *to);
+bool regions_copy(struct regions *t, uint32_t lkey, struct mr *to);
 void regions_look_up(struct regions *t, uint32_t lkey, struct region *found);
 void regions_clear(struct regions *t);
 
@@ -408,6 +411,7 @@ struct ah {
 static inline struct ah *ah_of(struct ibv_ah *v) { return container_of(v, struct ah, v); }
 
 int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to);
+int ah_refused(struct ibv_context *v, const struct ibv_ah_attr *attr, int err);
 void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to);
 
 /* qp.c, qp_modify.c, qp_ex.c, post.c, short.c */

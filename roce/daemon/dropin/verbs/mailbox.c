@@ -24,6 +24,18 @@ int mailbox_open(struct mailbox *m, int fd)
 	return 0;
 }
 
+/* follow takes the descriptor that the program has in its struct, as it may have moved the socket to another number. The
+ * caller holds the lock. */
+static void follow(struct mailbox *m)
+{
+	int fd = m->at ? *m->at : m->fd;
+
+	if (fd == m->fd || fd < 0)
+		return;
+	fds_follow(m->fd, fd);
+	m->fd = fd;
+}
+
 /* mailbox_enter is called before a thread takes events. Until mailbox_leave neither the mailbox nor what it belongs to
  * is freed. EBADF if that is being closed. */
 int mailbox_enter(struct mailbox *m)
@@ -58,6 +70,7 @@ void mailbox_end(struct mailbox *m)
 {
 	pthread_mutex_lock(&m->lock);
 	m->ending = true;
+	follow(m);
 	shutdown(m->fd, SHUT_RDWR); /* wakes them */
 	while (m->users && !entered)
 		pthread_cond_wait(&m->left, &m->lock);
@@ -125,18 +138,20 @@ static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, voi
  */
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
-	int err, cancel;
+	int err, cancel, fd;
 	char byte;
 
 	for (;;) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		pthread_mutex_lock(&m->lock);
+		follow(m);
+		fd = m->fd;
 		err = m->ending ? EBADF : take_waiting(m, words, live, arg);
 		pthread_mutex_unlock(&m->lock);
 		pthread_setcancelstate(cancel, NULL);
 		if (err != EAGAIN)
 			return err;
-		if (recv(m->fd, &byte, sizeof(byte), MSG_PEEK) < 0)
+		if (recv(fd, &byte, sizeof(byte), MSG_PEEK) < 0)
 			return errno;
 	}
 }
@@ -149,6 +164,7 @@ void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_l
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&m->lock);
 	m->stale += n;
+	follow(m);
 	drop_stale(m, words, live, arg);
 	pthread_mutex_unlock(&m->lock);
 	pthread_setcancelstate(cancel, NULL);

@@ -16,6 +16,9 @@ static const uint32_t rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE 
 	IBV_ACCESS_FLUSH_PERSISTENT;
 static const uint32_t hints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
+/* ibv_advise_mr_advice. */
+enum advice { PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT };
+
 /* mr_access returns the rights among access. */
 uint32_t mr_access(unsigned int access) { return access & ~hints; }
 
@@ -70,7 +73,7 @@ static int check(const void *addr, size_t length, unsigned int access)
 /* describe fills in a request for memory at addr, which SGEs and peers call iova. */
 static int describe(struct goroce_reg_mr *r, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-	if (access & ~(rights | hints))
+	if (access & ~(rights | hints) || access & IBV_ACCESS_FLUSH_PERSISTENT) /* no memory here is persistent */
 		return EINVAL;
 	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
 		return EINVAL;
@@ -194,7 +197,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	*mr = (struct mr){
 		.v = {pd->context, pd, addr, length, q.reply.handle, q.reply.key, q.reply.key},
 		.pd = pd->handle, .iova = r.iova, .own = !q.share && !(access & IBV_ACCESS_ON_DEMAND), .share = q.share,
-		.moved = q.moved, .born = forks,
+		.moved = q.moved, .born = forks, .access = access,
 	};
 	regions_add(&context_of(pd->context)->regions, mr);
 	return &mr->v;
@@ -284,19 +287,45 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	}
 	if (rights_of & IBV_ACCESS_ON_DEMAND)
 		to.own = false;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		to.access = rights_of;
 	rereg_done(mr_of(mr), &q, &to, moves);
 	return 0;
 }
 
-/* Advice is taken: nothing has to be prefetched. */
+/* advise_sge populates what a scatter-gather element names. Errors are those of ibv_advise_mr(3). */
+static int advise_sge(const struct ibv_pd *pd, enum advice advice, const struct ibv_sge *e)
+{
+	bool write = advice == PREFETCH_WRITE;
+	struct mr m;
+	uint64_t at;
+
+	if (!regions_copy(&context_of(pd->context)->regions, e->lkey, &m))
+		return EFAULT;
+	if (m.pd != pd->handle || (write && !(m.access & IBV_ACCESS_LOCAL_WRITE)))
+		return EPERM;
+	if (!(m.access & IBV_ACCESS_ON_DEMAND))
+		return EINVAL;
+	at = e->addr - m.iova;
+	if (e->addr < m.iova || at > m.v.length || e->length > m.v.length - at)
+		return EFAULT;
+	if (advice == PREFETCH_NO_FAULT)
+		return 0;
+	return check((char *)m.v.addr + at, e->length, write ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
 int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 {
-	enum { PREFETCH_NO_FAULT = 2, FLUSH = 1 };
-	int why = pd_dead(pd);
+	enum { FLUSH = 1 };
+	int err = pd_dead(pd);
 
-	if (why)
-		return why;
-	if (advice < 0 || advice > PREFETCH_NO_FAULT || flags & ~(uint32_t)FLUSH || !num_sge || !sg_list)
+	if (err)
+		return err;
+	if (advice < PREFETCH || advice > PREFETCH_NO_FAULT)
+		return EOPNOTSUPP;
+	if (flags & ~(uint32_t)FLUSH || !num_sge || !sg_list)
 		return EINVAL;
-	return 0;
+	for (uint32_t i = 0; i < num_sge && !err; i++)
+		err = advise_sge(pd, (enum advice)advice, &sg_list[i]);
+	return err;
 }

@@ -106,14 +106,17 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 	q->born = forks;
 	q->v.context = v;
 	q->v.qp_context = a->qp_context;
-	q->v.pd = a->pd;
-	q->v.send_cq = a->send_cq;
-	q->v.recv_cq = a->recv_cq;
+	if (sends(a->qp_type)) { /* what the type has not may be anything */
+		q->v.pd = a->pd;
+		q->v.send_cq = a->send_cq;
+		q->pd = a->pd->handle;
+	}
+	if (receives(a->qp_type))
+		q->v.recv_cq = a->recv_cq;
 	q->v.srq = receives(a->qp_type) ? a->srq : NULL;
 	q->v.qp_type = a->qp_type;
 	q->v.state = IBV_QPS_RESET;
 	q->sig_all = a->sq_sig_all;
-	q->pd = a->pd ? a->pd->handle : 0;
 	return q;
 }
 
@@ -150,8 +153,11 @@ static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 		break;
 	case IBV_QPT_XRC_RECV:
 		return a->xrcd ? 0 : EINVAL;
-	default:
+	case IBV_QPT_RAW_PACKET:
+	case IBV_QPT_DRIVER:
 		return EOPNOTSUPP;
+	default:
+		return EINVAL;
 	}
 	if (c->max_send_wr > d->max_qp_wr || c->max_send_sge > d->max_sge || c->max_inline_data > d->max_inline)
 		return EINVAL;

@@ -1,8 +1,37 @@
 /* Queue pairs: states and attributes. */
 #include "lib.h"
 
-static const uint32_t qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT;
+enum { qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
+
+/* What the access flags of a QP may have: rights of QPs, hints of regions, and what an old kernel ignores. */
+static const uint32_t qp_access = qp_rights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
+	IBV_ACCESS_OPTIONAL_RANGE;
+
+/* Attributes that there are. Linux tells one of the future from one out of place. */
+static const uint32_t all_attrs = (1 << 21) - 1 + IBV_QP_RATE_LIMIT;
+
+/* check refuses what Linux refuses and the daemon does not, as it obeys IBTA in that, or does not learn of it. */
+static int check(const struct ibv_qp *v, const struct ibv_qp_attr *a, uint32_t mask)
+{
+	enum ibv_qp_state from = __atomic_load_n(&v->state, __ATOMIC_RELAXED),
+		to = mask & IBV_QP_STATE ? a->qp_state : from;
+	bool ends = to == IBV_QPS_RESET || to == IBV_QPS_ERR;
+	bool migrates = (to == IBV_QPS_RTS && from >= IBV_QPS_RTR && from <= IBV_QPS_SQD) ||
+		(to == IBV_QPS_SQD && from == IBV_QPS_SQD);
+
+	if (mask & ~all_attrs)
+		return EOPNOTSUPP;
+	if (from == IBV_QPS_RESET && to == IBV_QPS_ERR)
+		return EINVAL;
+	if (mask & IBV_QP_CUR_STATE && ends)
+		return EINVAL;
+	if (mask & IBV_QP_PATH_MIG_STATE && (v->qp_type == IBV_QPT_UD || !migrates))
+		return EINVAL;
+	if (mask & IBV_QP_ACCESS_FLAGS && (uint32_t)a->qp_access_flags & ~qp_access)
+		return EINVAL;
+	return 0;
+}
 
 /* mask_for drops attributes that the type of QP does not have: programs set those of RC for both ends of XRC. It drops
  * IBV_QP_PATH_MIG_STATE, too: without alternate paths the state is always IBV_MIG_MIGRATED. */
@@ -57,8 +86,10 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 {
 	struct goroce_qp_attr r = {.qp = v->handle};
 	uint32_t mask = mask_for(v, (uint32_t)attr_mask);
-	int err = convert(attr, mask, &r);
+	int err = check(v, attr, (uint32_t)attr_mask);
 
+	if (!err)
+		err = convert(attr, mask, &r);
 	if (!err)
 		err = dead(v->context, qp_of(v)->born);
 	if (err)
@@ -68,6 +99,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	if (!err && mask & IBV_QP_STATE)
 		set_state(v, attr->qp_state);
 	pthread_mutex_unlock(&v->mutex);
+	if (err && mask & IBV_QP_AV)
+		return failed(ah_refused(v->context, &attr->ah_attr, err));
 	if (err || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
 		return err;
 	atomic_store(&qp_of(v)->told, false);

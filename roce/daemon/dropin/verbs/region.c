@@ -80,6 +80,20 @@ void regions_look_up(struct regions *t, uint32_t lkey, struct region *found)
 	pthread_mutex_unlock(&t->lock);
 }
 
+/* regions_copy copies the newest region of a key. It returns false if there is none. */
+bool regions_copy(struct regions *t, uint32_t lkey, struct mr *to)
+{
+	struct mr *m;
+
+	pthread_mutex_lock(&t->lock);
+	for (m = *bucket(t, lkey); m && m->v.lkey != lkey; m = m->next)
+		;
+	if (m)
+		*to = *m;
+	pthread_mutex_unlock(&t->lock);
+	return m;
+}
+
 /* regions_clear gives back the memory of regions that the program has left open. */
 void regions_clear(struct regions *t)
 {

@@ -82,6 +82,10 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 		a.srq_type = IBV_SRQT_BASIC;
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD))
 		a.pd = NULL;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD))
+		a.xrcd = NULL;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ))
+		a.cq = NULL;
 	if (!err)
 		err = check(v, &a);
 	if (!err)
