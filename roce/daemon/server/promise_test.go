@@ -64,7 +64,8 @@ func (p *promised) region() {
 // told returns how many objects of a kind the program is told.
 func (p *promised) told(kind string) int {
 	p.t.Helper()
-	r, err := abi.Get[abi.DeviceReply](p.ask(abi.OpQueryDevice, abi.Put(nil, &abi.Open{Device: abi.NameOf(p.unit.name)})))
+	request := abi.Put(nil, &abi.Open{Device: abi.NameOf(p.unit.name)})
+	r, err := abi.Get[abi.DeviceReply](p.ask(abi.OpQueryDevice, request))
 	must(p.t, err)
 	return map[string]int{"QP": int(r.MaxQP), "CQ": int(r.MaxCQ), "PD": int(r.MaxPD), "MR": int(r.MaxMR) - 1,
 		"entries": int(r.MaxCQE), "group": int(r.MaxMcastGroup)}[kind]

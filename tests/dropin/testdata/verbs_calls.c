@@ -84,7 +84,7 @@ static void handles(void)
 	struct ibv_srq_attr srq_attr = {.srq_limit = 1};
 	struct ibv_ah_attr aa = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid4, .sgid_index = (uint8_t)row4,
 			.hop_limit = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 	union ibv_gid group = gid_of("239.1.2.3");
 	struct ibv_qp *qp, *ud;
 	struct ibv_srq *srq;
@@ -195,9 +195,10 @@ static struct ibv_qp *at(size_t type, enum ibv_qp_state state)
 {
 	static const enum ibv_qp_state way[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
+	struct ibv_qp_init_attr unused;
 	struct ibv_qp *qp;
 
-	if (!qps[type] || ibv_modify_qp(qps[type], &a, IBV_QP_STATE)) /* rdma_rxe does not reset one in SQD at once */
+	if (!qps[type] || ibv_modify_qp(qps[type], &a, IBV_QP_STATE)) /* rdma_rxe: one that drains */
 		IS(0, new_qp(types[type].type, &qps[type]));
 	qp = qps[type];
 	if (state == IBV_QPS_ERR) {
@@ -210,6 +211,9 @@ static struct ibv_qp *at(size_t type, enum ibv_qp_state state)
 		a = good(way[i], way[i - 1]);
 		IS(0, ibv_modify_qp(qp, &a, needs(type, way[i - 1], way[i])));
 	}
+	do
+		IS(0, ibv_query_qp(qp, &a, IBV_QP_STATE, &unused));
+	while (a.sq_draining); /* until then rdma_rxe refuses everything */
 	return qp;
 }
 

@@ -11,16 +11,16 @@
 pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 struct context *contexts;
 
-/* context_call is control_call on the connection of this process. A handle of no object gives ENOENT, as Linux has it;
- * the connection manager's IDs are numbers of their own. */
+/* no_object returns the errno of a verb. A handle of no object gives ENOENT, as Linux has it; for the connection
+ * manager's library, which has control_call's errno, its IDs are numbers of their own. */
+int no_object(int err) { return err == EBADF ? failed(ENOENT) : err; }
+
+/* context_call is control_call on the connection of this process. */
 int context_call(struct ibv_context *v, struct call *call)
 {
 	int err = ready(v);
 
-	if (err)
-		return failed(err);
-	err = control_call(&context_of(v)->control, call);
-	return err == EBADF ? failed(ENOENT) : err;
+	return err ? failed(err) : no_object(control_call(&context_of(v)->control, call));
 }
 
 /* ask sends a request whose reply has size bytes and no descriptors. */

@@ -200,6 +200,7 @@ static inline int gone(struct ibv_context *v)
 static inline int dead(struct ibv_context *v, uint32_t born) { return inherited(born) ? ENODEV : gone(v); }
 
 int ready(struct ibv_context *v);
+int no_object(int err);
 int context_call(struct ibv_context *v, struct call *call);
 int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,

@@ -4,9 +4,8 @@
 enum { qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
 
-/* What the access flags of a QP may have: rights of QPs, hints of regions, and what an old kernel ignores. */
-static const uint32_t qp_access = qp_rights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
-	IBV_ACCESS_OPTIONAL_RANGE;
+/* What Linux takes as access flags of a QP, although some are of regions only. */
+static const uint32_t qp_access = qp_rights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_OPTIONAL_RANGE;
 
 /* Attributes that there are. Linux tells one of the future from one out of place. */
 static const uint32_t all_attrs = (1 << 21) - 1 + IBV_QP_RATE_LIMIT;
@@ -27,6 +26,8 @@ static int check(const struct ibv_qp *v, const struct ibv_qp_attr *a, uint32_t m
 	if (mask & IBV_QP_CUR_STATE && ends)
 		return EINVAL;
 	if (mask & IBV_QP_PATH_MIG_STATE && (v->qp_type == IBV_QPT_UD || !migrates))
+		return EINVAL;
+	if (mask & IBV_QP_AV && v->qp_type == IBV_QPT_UC && from == IBV_QPS_SQD)
 		return EINVAL;
 	if (mask & IBV_QP_ACCESS_FLAGS && (uint32_t)a->qp_access_flags & ~qp_access)
 		return EINVAL;

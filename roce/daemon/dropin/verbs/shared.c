@@ -82,7 +82,7 @@ int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t le
 	int err = ready(v);
 
 	if (!err)
-		err = shared_call(&context_of(v)->control, &call, size, s);
+		err = no_object(shared_call(&context_of(v)->control, &call, size, s));
 	if (!err && (r->size > s->size || r->send > r->size || r->recv > r->size - r->send)) {
 		shared_free(s);
 		close_handle(v, r->handle, NULL);

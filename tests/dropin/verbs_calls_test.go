@@ -1,0 +1,86 @@
+//go:build linux
+
+package dropin
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// callDeviations are the lines of testdata/verbs_calls.txt where the library differs: what it prints instead, and why.
+var callDeviations = map[string]struct{ ours, why string }{
+	"reg_mr with access 0x21: EOPNOTSUPP": {"reg_mr with access 0x21: ok", "memory may be zero based"},
+	"create_ah from IPv4 to group of IPv6: ok, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL": {
+		"create_ah from IPv4 to group of IPv6: EINVAL, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL", noPacket},
+	"create_ah from IPv6 to group of IPv4: ok, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL": {
+		"create_ah from IPv6 to group of IPv4: EINVAL, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL", noPacket},
+	"IBV_QPS_RTR path_mtu 0: ok":                          {"IBV_QPS_RTR path_mtu 0: EINVAL", outOfRange},
+	"IBV_QPS_RTR max_dest_rd_atomic 0x81: ok":             {"IBV_QPS_RTR max_dest_rd_atomic 0x81: EINVAL", outOfRange},
+	"IBV_QPS_RTR max_dest_rd_atomic 0xff: ok":             {"IBV_QPS_RTR max_dest_rd_atomic 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0: ok":                       {"IBV_QPS_RTR dest_qp_num 0: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0x1: ok":                     {"IBV_QPS_RTR dest_qp_num 0x1: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0xffffff: ok":                {"IBV_QPS_RTR dest_qp_num 0xffffff: EINVAL", outOfRange},
+	"IBV_QPS_RTS retry_cnt 0x8: ok":                       {"IBV_QPS_RTS retry_cnt 0x8: EINVAL", outOfRange},
+	"IBV_QPS_RTS retry_cnt 0xff: ok":                      {"IBV_QPS_RTS retry_cnt 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTS rnr_retry 0x8: ok":                       {"IBV_QPS_RTS rnr_retry 0x8: EINVAL", outOfRange},
+	"IBV_QPS_RTS rnr_retry 0xff: ok":                      {"IBV_QPS_RTS rnr_retry 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTR min_rnr_timer 0x20: ok":                  {"IBV_QPS_RTR min_rnr_timer 0x20: EINVAL", outOfRange},
+	"IBV_QPS_RTR min_rnr_timer 0xff: ok":                  {"IBV_QPS_RTR min_rnr_timer 0xff: EINVAL", outOfRange},
+	"IBV_QPS_INIT pkey_index 0x1: ok":                     {"IBV_QPS_INIT pkey_index 0x1: EINVAL", "the table has one row"},
+	"dereg_mr: unknown ENOENT, of another kind EINVAL":    {"dereg_mr: unknown ENOENT, of another kind EBUSY", anyKind},
+	"dealloc_mw: unknown ENOENT, of another kind EINVAL":  {"dealloc_mw: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_ah: unknown ENOENT, of another kind EINVAL":  {"destroy_ah: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_qp: unknown ENOENT, of another kind EINVAL":  {"destroy_qp: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_srq: unknown ENOENT, of another kind EINVAL": {"destroy_srq: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_cq: unknown ENOENT, of another kind EINVAL":  {"destroy_cq: unknown ENOENT, of another kind EBUSY", anyKind},
+	"dealloc_pd: unknown ENOENT, of another kind EINVAL":  {"dealloc_pd: unknown ENOENT, of another kind EBUSY", anyKind},
+	"rereg_mr, PD: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
+		"rereg_mr, PD: unknown ENOENT, of another kind EINVAL", "rdma-core has no ibv_rereg_mr for rdma_rxe"},
+	"rereg_mr: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
+		"rereg_mr: unknown ENOENT, of another kind EINVAL", "the same"},
+}
+
+const (
+	outOfRange = "no packet can say it, or mean it (IBTA 9.7.5.2.8, 11.2.5.2); RNICs refuse it"
+	anyKind    = "the request to close takes objects of all kinds, and this one is in use"
+	noPacket   = "no packet could have such addresses"
+)
+
+// rateLimit is what lines say of IBV_QP_RATE_LIMIT, which the kernel's rdma_rxe does not have, and this device has.
+var rateLimit = regexp.MustCompile(`, with RATE \w+`)
+
+// TestVerbsCalls: the library accepts and refuses what rdma_rxe does, with its errno, as tests/rxe has recorded it.
+func TestVerbsCalls(t *testing.T) {
+	require.Root(t)
+	needVerbs(t)
+	program := compile(t, "testdata/verbs_calls.c", "-libverbs")
+	ns, _ := linktest.NewVeth(t, 1500)
+	h := blueHost(t, ns)
+	golden, err := os.ReadFile("testdata/verbs_calls.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.run(t, program).wait(t)
+	want, got := strings.Split(string(golden), "\n"), strings.Split(out, "\n")
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%d lines, want %d: %v\n%s", len(got), len(want), err, out)
+	}
+	used := 0
+	for i, line := range want {
+		if d, ok := callDeviations[line]; ok {
+			line = d.ours
+			used++
+		}
+		if rateLimit.ReplaceAllString(got[i], "") != rateLimit.ReplaceAllString(line, "") {
+			t.Errorf("\n%s, the kernel\n%s", got[i], want[i])
+		}
+	}
+	if used != len(callDeviations) {
+		t.Errorf("%d of %d deviations are of lines that the kernel prints", used, len(callDeviations))
+	}
+}
