@@ -19,26 +19,39 @@ var callDeviations = map[string]struct{ ours, why string }{
 		"create_ah from IPv4 to group of IPv6: EINVAL, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL", noPacket},
 	"create_ah from IPv6 to group of IPv4: ok, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL": {
 		"create_ah from IPv6 to group of IPv4: EINVAL, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL", noPacket},
-	"IBV_QPS_RTR path_mtu 0: ok":                          {"IBV_QPS_RTR path_mtu 0: EINVAL", outOfRange},
-	"IBV_QPS_RTR max_dest_rd_atomic 0x81: ok":             {"IBV_QPS_RTR max_dest_rd_atomic 0x81: EINVAL", outOfRange},
-	"IBV_QPS_RTR max_dest_rd_atomic 0xff: ok":             {"IBV_QPS_RTR max_dest_rd_atomic 0xff: EINVAL", outOfRange},
-	"IBV_QPS_RTR dest_qp_num 0: ok":                       {"IBV_QPS_RTR dest_qp_num 0: EINVAL", outOfRange},
-	"IBV_QPS_RTR dest_qp_num 0x1: ok":                     {"IBV_QPS_RTR dest_qp_num 0x1: EINVAL", outOfRange},
-	"IBV_QPS_RTR dest_qp_num 0xffffff: ok":                {"IBV_QPS_RTR dest_qp_num 0xffffff: EINVAL", outOfRange},
-	"IBV_QPS_RTS retry_cnt 0x8: ok":                       {"IBV_QPS_RTS retry_cnt 0x8: EINVAL", outOfRange},
-	"IBV_QPS_RTS retry_cnt 0xff: ok":                      {"IBV_QPS_RTS retry_cnt 0xff: EINVAL", outOfRange},
-	"IBV_QPS_RTS rnr_retry 0x8: ok":                       {"IBV_QPS_RTS rnr_retry 0x8: EINVAL", outOfRange},
-	"IBV_QPS_RTS rnr_retry 0xff: ok":                      {"IBV_QPS_RTS rnr_retry 0xff: EINVAL", outOfRange},
-	"IBV_QPS_RTR min_rnr_timer 0x20: ok":                  {"IBV_QPS_RTR min_rnr_timer 0x20: EINVAL", outOfRange},
-	"IBV_QPS_RTR min_rnr_timer 0xff: ok":                  {"IBV_QPS_RTR min_rnr_timer 0xff: EINVAL", outOfRange},
-	"IBV_QPS_INIT pkey_index 0x1: ok":                     {"IBV_QPS_INIT pkey_index 0x1: EINVAL", "the table has one row"},
-	"dereg_mr: unknown ENOENT, of another kind EINVAL":    {"dereg_mr: unknown ENOENT, of another kind EBUSY", anyKind},
-	"dealloc_mw: unknown ENOENT, of another kind EINVAL":  {"dealloc_mw: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_ah: unknown ENOENT, of another kind EINVAL":  {"destroy_ah: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_qp: unknown ENOENT, of another kind EINVAL":  {"destroy_qp: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_srq: unknown ENOENT, of another kind EINVAL": {"destroy_srq: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_cq: unknown ENOENT, of another kind EINVAL":  {"destroy_cq: unknown ENOENT, of another kind EBUSY", anyKind},
-	"dealloc_pd: unknown ENOENT, of another kind EINVAL":  {"dealloc_pd: unknown ENOENT, of another kind EBUSY", anyKind},
+	"IBV_QPS_RTR path_mtu 0: ok": {"IBV_QPS_RTR path_mtu 0: EINVAL", outOfRange},
+	"IBV_QPS_RTR max_dest_rd_atomic 0x81: ok": {
+		"IBV_QPS_RTR max_dest_rd_atomic 0x81: EINVAL", outOfRange},
+	"IBV_QPS_RTR max_dest_rd_atomic 0xff: ok": {
+		"IBV_QPS_RTR max_dest_rd_atomic 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0: ok": {"IBV_QPS_RTR dest_qp_num 0: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0x1: ok": {
+		"IBV_QPS_RTR dest_qp_num 0x1: EINVAL", outOfRange},
+	"IBV_QPS_RTR dest_qp_num 0xffffff: ok": {
+		"IBV_QPS_RTR dest_qp_num 0xffffff: EINVAL", outOfRange},
+	"IBV_QPS_RTS retry_cnt 0x8: ok":  {"IBV_QPS_RTS retry_cnt 0x8: EINVAL", outOfRange},
+	"IBV_QPS_RTS retry_cnt 0xff: ok": {"IBV_QPS_RTS retry_cnt 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTS rnr_retry 0x8: ok":  {"IBV_QPS_RTS rnr_retry 0x8: EINVAL", outOfRange},
+	"IBV_QPS_RTS rnr_retry 0xff: ok": {"IBV_QPS_RTS rnr_retry 0xff: EINVAL", outOfRange},
+	"IBV_QPS_RTR min_rnr_timer 0x20: ok": {
+		"IBV_QPS_RTR min_rnr_timer 0x20: EINVAL", outOfRange},
+	"IBV_QPS_RTR min_rnr_timer 0xff: ok": {
+		"IBV_QPS_RTR min_rnr_timer 0xff: EINVAL", outOfRange},
+	"IBV_QPS_INIT pkey_index 0x1: ok": {"IBV_QPS_INIT pkey_index 0x1: EINVAL", "the table has one row"},
+	"dereg_mr: unknown ENOENT, of another kind EINVAL": {
+		"dereg_mr: unknown ENOENT, of another kind EBUSY", anyKind},
+	"dealloc_mw: unknown ENOENT, of another kind EINVAL": {
+		"dealloc_mw: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_ah: unknown ENOENT, of another kind EINVAL": {
+		"destroy_ah: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_qp: unknown ENOENT, of another kind EINVAL": {
+		"destroy_qp: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_srq: unknown ENOENT, of another kind EINVAL": {
+		"destroy_srq: unknown ENOENT, of another kind EBUSY", anyKind},
+	"destroy_cq: unknown ENOENT, of another kind EINVAL": {
+		"destroy_cq: unknown ENOENT, of another kind EBUSY", anyKind},
+	"dealloc_pd: unknown ENOENT, of another kind EINVAL": {
+		"dealloc_pd: unknown ENOENT, of another kind EBUSY", anyKind},
 	"rereg_mr, PD: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
 		"rereg_mr, PD: unknown ENOENT, of another kind EINVAL", "rdma-core has no ibv_rereg_mr for rdma_rxe"},
 	"rereg_mr: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
