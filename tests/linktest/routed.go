@@ -46,3 +46,63 @@ func lay(t testing.TB, subnet int, a, b *Namespace, mtu int) {
 	}
 	connect(t, a, b, mtu, addrs(1), addrs(2))
 }
+
+// Cabled is two hosts with a router between them. What the router and B exchange crosses a namespace of its own, Cable:
+// a bridge between two devices there, in whose place something else may carry the packets for a time.
+//
+//	A 10.99.1.1 --- 10.99.1.2 Router 10.99.3.1 --- Left Cable Right --- 10.99.3.2 B
+//	  fd99:1::1     fd99:1::2        fd99:3::1                          fd99:3::2
+type Cabled struct {
+	A, B        *Namespace
+	Router      *Namespace // its interface is that to A
+	Cable       *Namespace
+	Left, Right string
+}
+
+// NewCabled makes such hosts. The test needs root.
+func NewCabled(t testing.TB, mtuA, mtuB int) *Cabled {
+	t.Helper()
+	require.Root(t)
+	c := &Cabled{A: newNamespace(t), B: newNamespace(t), Router: newNamespace(t), Cable: newNamespace(t)}
+	lay(t, 1, c.A, c.Router, mtuA)
+	out, left, right := *c.Router, *c.Cable, *c.Cable // the same namespaces with other interfaces
+	name(&out, &left)
+	connect(t, &out, &left, mtuB, []string{"10.99.3.1/24", "fd99:3::1/64"}, nil)
+	name(&right, c.B)
+	c.Left, c.Right = left.IfName, right.IfName
+	c.Cable.Command(t, "ip", "link", "add", "cable", "type", "bridge")
+	c.Cable.Command(t, "ip", "link", "set", "cable", "mtu", fmt.Sprint(mtuB), "up")
+	connect(t, &right, c.B, mtuB, nil, []string{"10.99.3.2/24", "fd99:3::2/64"})
+	c.Join(t)
+	c.Router.Command(t, "sysctl", "-w", "net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1")
+	c.Route(t)
+	return c
+}
+
+// Route gives the hosts their routes. The kernel drops those of an interface that is taken down.
+func (c *Cabled) Route(t testing.TB) {
+	t.Helper()
+	for _, r := range []struct {
+		on       *Namespace
+		to4, to6 string
+	}{{c.A, "10.99.1.2", "fd99:1::2"}, {c.B, "10.99.3.1", "fd99:3::1"}} {
+		r.on.Command(t, "ip", "route", "replace", "10.99.0.0/16", "via", r.to4)
+		r.on.Command(t, "ip", "route", "replace", "fd99::/16", "via", r.to6)
+	}
+}
+
+// Join has the bridge carry what crosses Cable.
+func (c *Cabled) Join(t testing.TB) {
+	t.Helper()
+	for _, end := range []string{c.Left, c.Right} {
+		c.Cable.Command(t, "ip", "link", "set", end, "master", "cable")
+	}
+}
+
+// Part takes the bridge away: nothing crosses Cable.
+func (c *Cabled) Part(t testing.TB) {
+	t.Helper()
+	for _, end := range []string{c.Left, c.Right} {
+		c.Cable.Command(t, "ip", "link", "set", end, "nomaster")
+	}
+}

@@ -1,0 +1,150 @@
+package soak
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// sample is what a daemon holds and has had at a time.
+type sample struct {
+	at     time.Time
+	rss    int           // KiB
+	fds    int           //
+	waited time.Duration // its threads have waited for a processor, all together, since it began
+}
+
+// watch takes samples of daemons.
+type watch struct {
+	mu      sync.Mutex
+	samples map[*host][]sample
+}
+
+// sampleEach is the time between two samples, and keepSamples how many of a host are kept.
+const (
+	sampleEach  = 500 * time.Millisecond
+	keepSamples = 1200
+)
+
+var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+// take takes a sample; ok is false if the process has ended.
+func (p *process) take() (s sample, ok bool) {
+	s.at = time.Now()
+	status, err := os.ReadFile(p.proc("status"))
+	m := vmRSS.FindSubmatch(status)
+	if err != nil || m == nil {
+		return s, false
+	}
+	s.rss, _ = strconv.Atoi(string(m[1]))
+	list, err := os.ReadDir(p.proc("fd"))
+	s.fds = len(list)
+	s.waited = p.waited()
+	return s, err == nil
+}
+
+// waited returns how long the threads of the process have waited for a processor.
+func (p *process) waited() (sum time.Duration) {
+	files, _ := filepath.Glob(p.proc("task/*/schedstat"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		if f := strings.Fields(string(text)); len(f) == 3 {
+			ns, _ := strconv.ParseInt(f[1], 10, 64)
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
+}
+
+// run takes samples until stop is closed.
+func (w *watch) run(hosts []*host, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(sampleEach):
+		}
+		for _, h := range hosts {
+			if s, ok := h.daemon().take(); ok {
+				w.mu.Lock()
+				list := append(w.samples[h], s)
+				w.samples[h] = list[max(0, len(list)-keepSamples):]
+				w.mu.Unlock()
+			}
+		}
+	}
+}
+
+// forget drops the samples of a host whose daemon is another one.
+func (w *watch) forget(h *host) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.samples[h] = nil
+}
+
+// between returns the samples of a time, and the last one before it.
+func (w *watch) between(h *host, from, to time.Time) (list []sample) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, s := range w.samples[h] {
+		next := i+1 < len(w.samples[h]) && w.samples[h][i+1].at.Before(from)
+		if !next && s.at.Before(to.Add(sampleEach)) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// waited returns how long threads of a daemon have waited for a processor in a time, or somewhat more.
+func (w *watch) waited(h *host, from, to time.Time) time.Duration {
+	list := w.between(h, from, to)
+	if len(list) < 2 {
+		return 0
+	}
+	return list[len(list)-1].waited - list[0].waited
+}
+
+// holding is what a daemon holds in a calm phase.
+type holding struct {
+	daemon *process
+	rss    int // KiB, the median
+	fds    int // the least: programs in C come and go
+}
+
+func (h holding) String() string { return fmt.Sprintf("%d KiB, %d descriptors", h.rss, h.fds) }
+
+// holds returns what a daemon has held since a time.
+func (w *watch) holds(h *host, since time.Time) holding {
+	list := w.between(h, since, time.Now())
+	if len(list) == 0 {
+		return holding{}
+	}
+	slices.SortFunc(list, func(a, b sample) int { return a.rss - b.rss })
+	o := holding{daemon: h.daemon(), rss: list[len(list)/2].rss, fds: list[0].fds}
+	for _, s := range list {
+		o.fds = min(o.fds, s.fds)
+	}
+	return o
+}
+
+// How much more a daemon may hold in a calm phase than in its first one: what tables and buffers keep, and descriptors
+// of the programs in C that happen to run.
+const (
+	moreRSS = 32 << 10
+	moreFDs = 8
+)
+
+// compare checks that a daemon holds what it held before.
+func compare(t testing.TB, name string, first, now holding) {
+	t.Helper()
+	if now.rss > first.rss+moreRSS || now.fds > first.fds+moreFDs {
+		t.Errorf("the daemon of %s holds %v, in its first calm phase %v", name, now, first)
+	}
+}
