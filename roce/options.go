@@ -45,6 +45,10 @@ type Options struct {
 	// OnOffloadOff, if set, is called when segmentation offload is given up for a
 	// destination (see Device.OffloadOff). It must not block and not call the device.
 	OnOffloadOff func(peer ib.GID)
+	// OnStall, if set, is called when a shard has done nothing for at least a second beyond the time when it should
+	// have: its thread had no processor, or the process was stopped. Peers that had requests under way here may have
+	// run out of retries. It must not block and not call the device.
+	OnStall func(late time.Duration)
 	// ActiveMTU caps the path MTU that the port offers; 0 takes what the link's
 	// interface allows.
 	ActiveMTU ib.MTU

@@ -93,14 +93,14 @@ var errWrong = errors.New(wrongData)
 
 // kindOf returns the kind of a failure.
 func kindOf(err error) string {
+	var wc *ib.WCError
+	if errors.As(err, &wc) {
+		return wc.Status.String()
+	}
 	for _, k := range kinds {
 		if k.is(err) {
 			return k.kind
 		}
-	}
-	var wc *ib.WCError
-	if errors.As(err, &wc) {
-		return wc.Status.String()
 	}
 	return other
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -165,9 +166,20 @@ func reload(s *soak, h *host) func() {
 	}
 }
 
+// stopDaemon stops a daemon, which says so afterwards if that lasts for long.
 func stopDaemon(s *soak, h *host) func() {
+	const said, long = "the device stood still", 2 * time.Second
+	began, before := time.Now(), strings.Count(h.daemon().out.String(), said)
 	h.daemon().signal(syscall.SIGSTOP)
-	return func() { h.daemon().signal(syscall.SIGCONT) }
+	return func() {
+		stopped := time.Since(began)
+		h.daemon().signal(syscall.SIGCONT)
+		if stopped > long {
+			require.Until(s, "the daemon says that it stood still", func() bool {
+				return strings.Count(h.daemon().out.String(), said) > before
+			})
+		}
+	}
 }
 
 func killDaemon(s *soak, h *host) func() {

@@ -26,7 +26,7 @@ func (p *program) String() string { return fmt.Sprintf("%s on %s", p.role, p.hos
 func (p *program) process() *process { return p.runs.Load() }
 
 // keep starts a program, and again whenever it has ended, until the soak is over.
-func (s *soak) keep(h *host, role string, j job) {
+func (s *soak) keep(h *host, role string, j job) *program {
 	j.Socket = h.socket
 	p := &program{s: s, host: h, role: role, job: j}
 	s.programs = append(s.programs, p)
@@ -46,6 +46,7 @@ func (s *soak) keep(h *host, role string, j job) {
 			}
 		}
 	})
+	return p
 }
 
 func (p *program) start() {
@@ -110,8 +111,9 @@ const longStand = time.Second
 func (s *soak) stood(h *host, from, to time.Time) {
 	took := to.Sub(from)
 	waited := s.watch.waited(h, from, to)
-	s.say("the daemon of %s took %v for a read of its own; its threads waited %v for a processor", h.name,
-		took.Round(time.Millisecond), waited.Round(time.Millisecond))
+	load, _ := os.ReadFile("/proc/loadavg")
+	s.say("the daemon of %s took %v for a read of its own; threads waited %v for a processor, load %.15s", h.name,
+		took.Round(time.Millisecond), waited.Round(time.Millisecond), load)
 	if took < longStand {
 		return
 	}

@@ -90,10 +90,11 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	s.hosts = []*host{newHost(t, "A", s.net.A, 1500, libs), newHost(t, "B", s.net.B, 9000, libs)}
 	s.began = time.Now()
 	s.ledger.was("clients came before their servers", loss, s.began, s.began)
+	probes := map[*host]*program{}
 	for i, h := range s.hosts {
 		to := s.hosts[1-i].ns.Addr4.String()
 		s.keep(h, "serve", job{})
-		s.keep(h, "probe", job{Host: h.ns.Addr4.String(), Count: 1, Slot: slots - 1})
+		probes[h] = s.keep(h, "probe", job{Host: h.ns.Addr4.String(), Count: 1, Slot: slots - 1})
 		for range 2 + s.rng.IntN(2) {
 			s.keep(h, "stream", job{Host: to, Count: 1 + s.rng.IntN(3), Seed: s.rng.Uint64()})
 		}
@@ -103,7 +104,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	for _, p := range pairs {
 		s.keepPair(p)
 	}
-	s.keepers.Go(func() { s.watch.run(s.hosts, s.over) })
+	s.keepers.Go(func() { s.watch.run(s.hosts, probes, s.over) })
 	return s
 }
 
@@ -117,11 +118,17 @@ func TestSoak(t *testing.T) {
 	t.Logf("repeat it: go test ./tests/soak -run TestSoak -v -soak.time=%v -soak.seed=%d", *soakTime, seed)
 	s := newSoak(t, seed)
 	defer s.end()
-	calm := min(*soakTime/6, time.Minute)
+	calm := min(*soakTime/6, time.Minute) // the first and the last
+	between := min(calm, 20*time.Second)
 	first := map[*host]holding{}
 	s.settle(2 * time.Second)
 	for round := 0; ; round++ {
-		since := s.calm(calm)
+		lasts := between
+		last := round > 0 && time.Since(s.began)+2*between+calm+grace > *soakTime
+		if round == 0 || last {
+			lasts = calm
+		}
+		since := s.calm(lasts)
 		for _, h := range s.hosts {
 			now := s.watch.holds(h, since)
 			s.say("%s holds %v", h.name, now)
@@ -131,7 +138,7 @@ func TestSoak(t *testing.T) {
 				compare(t, h.name, first[h], now)
 			}
 		}
-		if t.Failed() || time.Since(s.began)+calm+grace > *soakTime {
+		if t.Failed() || last {
 			return
 		}
 		s.trouble(round)

@@ -18,7 +18,7 @@ type sample struct {
 	at     time.Time
 	rss    int           // KiB
 	fds    int           //
-	waited time.Duration // its threads have waited for a processor, all together, since it began
+	waited time.Duration // its threads, and those of role probe, have waited for a processor, all together
 }
 
 // watch takes samples of daemons.
@@ -64,7 +64,7 @@ func (p *process) waited() (sum time.Duration) {
 }
 
 // run takes samples until stop is closed.
-func (w *watch) run(hosts []*host, stop <-chan struct{}) {
+func (w *watch) run(hosts []*host, probes map[*host]*program, stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -73,6 +73,7 @@ func (w *watch) run(hosts []*host, stop <-chan struct{}) {
 		}
 		for _, h := range hosts {
 			if s, ok := h.daemon().take(); ok {
+				s.waited += probes[h].process().waited()
 				w.mu.Lock()
 				list := append(w.samples[h], s)
 				w.samples[h] = list[max(0, len(list)-keepSamples):]
@@ -102,7 +103,7 @@ func (w *watch) between(h *host, from, to time.Time) (list []sample) {
 	return list
 }
 
-// waited returns how long threads of a daemon have waited for a processor in a time, or somewhat more.
+// waited returns how long threads of a daemon and of its probe have waited for a processor in a time, or somewhat more.
 func (w *watch) waited(h *host, from, to time.Time) time.Duration {
 	list := w.between(h, from, to)
 	if len(list) < 2 {

@@ -110,6 +110,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
 		OnOffloadOff:  opts.OnOffloadOff,
+		OnStall:       opts.OnStall,
 		PinSourcePort: opts.PinSourcePort,
 		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic, Stage: stage,
 			Unreachable: func(peer ib.GID) uint32 { return d.lost.errno(peer, cmHost{d}.Now()) }}}, owner{d})

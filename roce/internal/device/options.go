@@ -19,6 +19,7 @@ type Options struct {
 	NoProbes      bool
 	PinSourcePort bool
 	OnOffloadOff  func(peer ib.GID)
+	OnStall       func(late time.Duration)
 	ActiveMTU     ib.MTU
 	Route         func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
 }

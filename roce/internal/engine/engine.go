@@ -29,6 +29,8 @@ type Options struct {
 	// OnOffloadOff, if not nil, is called with the peer for which runs were given up. It must
 	// not block, and not call the engine.
 	OnOffloadOff func(peer ib.GID)
+	// OnStall, if not nil, is called when a shard takes a turn stalled or more later than it should have, likewise.
+	OnStall func(late time.Duration)
 }
 
 // Owner is implemented by package device, which holds the API objects of the engine's QPs, CQs and

@@ -3,6 +3,7 @@ package engine
 import (
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -97,6 +98,7 @@ func (s *Shard) turn(now ib.Instant) bool {
 		return false
 	}
 	s.advance(now)
+	s.judgeStall()
 	busy := s.takeAnswers()
 	if s.rx.receive(s.inline.own && s.inline.holds()) {
 		busy = true
@@ -108,6 +110,18 @@ func (s *Shard) turn(now ib.Instant) bool {
 		busy = true
 	}
 	return s.tx.drain() || busy
+}
+
+// stalled is how late a turn must be to be reported. Retries of peers last little longer than that: 1.9 s with the ACK
+// timeout of rdma_cm on Ethernet.
+const stalled = ib.Instant(time.Second)
+
+// judgeStall reports that this turn is late. A deadline that has passed long ago shows it; a QP that has or had requests
+// under way has one.
+func (s *Shard) judgeStall() {
+	if late := s.now - s.deadlines.earliest(); late >= stalled && s.engine.opts.OnStall != nil {
+		s.engine.opts.OnStall(time.Duration(late))
+	}
 }
 
 // advance moves the shard's time to now, never backwards. The caller has read the clock before
