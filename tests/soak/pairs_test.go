@@ -54,6 +54,8 @@ func (s *soak) keepPair(p pair) {
 }
 
 func (s *soak) runPair(name string, p *pair, on, from *host) {
+	s.pairs.RLock()
+	defer s.pairs.RUnlock()
 	command := func(line string) []string {
 		return strings.Fields(strings.ReplaceAll(line, "{server}", on.ns.Addr4.String()))
 	}

@@ -51,6 +51,7 @@ type soak struct {
 	ledger   ledger
 	watch    watch
 	keepers  sync.WaitGroup
+	pairs    sync.RWMutex // held while a pair runs
 	over     chan struct{}
 	wire     bool // the cable has a fault
 	began    time.Time
@@ -129,10 +130,9 @@ func TestSoak(t *testing.T) {
 			lasts = calm
 		}
 		since := s.calm(lasts)
-		for _, h := range s.hosts {
-			now := s.watch.holds(h, since)
+		for h, now := range s.measure(since) {
 			s.say("%s holds %v", h.name, now)
-			if first[h].daemon != h.daemon() {
+			if first[h].daemon != now.daemon {
 				first[h] = now
 			} else {
 				compare(t, h.name, first[h], now)

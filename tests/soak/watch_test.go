@@ -16,8 +16,7 @@ import (
 // sample is what a daemon holds and has had at a time.
 type sample struct {
 	at     time.Time
-	rss    int           // KiB
-	fds    int           //
+	rss    int           // KiB of its own: without memory that it shares with clients
 	waited time.Duration // its threads, and those of role probe, have waited for a processor, all together
 }
 
@@ -33,21 +32,25 @@ const (
 	keepSamples = 1200
 )
 
-var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+var rssAnon = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
 
 // take takes a sample; ok is false if the process has ended.
 func (p *process) take() (s sample, ok bool) {
 	s.at = time.Now()
 	status, err := os.ReadFile(p.proc("status"))
-	m := vmRSS.FindSubmatch(status)
+	m := rssAnon.FindSubmatch(status)
 	if err != nil || m == nil {
 		return s, false
 	}
 	s.rss, _ = strconv.Atoi(string(m[1]))
-	list, err := os.ReadDir(p.proc("fd"))
-	s.fds = len(list)
 	s.waited = p.waited()
-	return s, err == nil
+	return s, true
+}
+
+// descriptors counts the open descriptors of the process.
+func (p *process) descriptors() int {
+	list, _ := os.ReadDir(p.proc("fd"))
+	return len(list)
 }
 
 // waited returns how long the threads of the process have waited for a processor.
@@ -116,30 +119,42 @@ func (w *watch) waited(h *host, from, to time.Time) time.Duration {
 type holding struct {
 	daemon *process
 	rss    int // KiB, the median
-	fds    int // the least: programs in C come and go
+	fds    int
 }
 
 func (h holding) String() string { return fmt.Sprintf("%d KiB, %d descriptors", h.rss, h.fds) }
 
-// holds returns what a daemon has held since a time.
-func (w *watch) holds(h *host, since time.Time) holding {
+// rss returns the median of what a daemon has held since a time, in KiB.
+func (w *watch) rss(h *host, since time.Time) int {
 	list := w.between(h, since, time.Now())
 	if len(list) == 0 {
-		return holding{}
+		return 0
 	}
 	slices.SortFunc(list, func(a, b sample) int { return a.rss - b.rss })
-	o := holding{daemon: h.daemon(), rss: list[len(list)/2].rss, fds: list[0].fds}
-	for _, s := range list {
-		o.fds = min(o.fds, s.fds)
+	return list[len(list)/2].rss
+}
+
+// measure returns what daemons hold: memory since a time, and descriptors while no programs in C come and go.
+func (s *soak) measure(since time.Time) map[*host]holding {
+	s.pairs.Lock()
+	defer s.pairs.Unlock()
+	now := map[*host]holding{}
+	for _, h := range s.hosts {
+		least := h.daemon().descriptors()
+		for range 10 { // what the daemon or this test has open for a moment does not count
+			s.wait(50 * time.Millisecond)
+			least = min(least, h.daemon().descriptors())
+		}
+		now[h] = holding{h.daemon(), s.watch.rss(h, since), least}
 	}
-	return o
+	return now
 }
 
 // How much more a daemon may hold in a calm phase than in its first one: what tables and buffers keep, and descriptors
-// of the programs in C that happen to run.
+// that close later.
 const (
-	moreRSS = 32 << 10
-	moreFDs = 8
+	moreRSS = 24 << 10
+	moreFDs = 4
 )
 
 // compare checks that a daemon holds what it held before.

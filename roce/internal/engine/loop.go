@@ -131,7 +131,7 @@ func (s *Shard) idle(now ib.Instant) (wait time.Duration, blocked bool) {
 	some := s.doorbells.some() || s.mail.some.Load() || s.answers.some.Load() || s.pulse.asked.Load() != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
+	at := min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline(), s.tx.room.at)
 	switch {
 	case s.closed: // turns do nothing any more; the closed link ends the loop
 		return -1, false

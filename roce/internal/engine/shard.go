@@ -99,6 +99,7 @@ func (s *Shard) turn(now ib.Instant) bool {
 	}
 	s.advance(now)
 	s.judgeStall()
+	s.tx.trim(s.now)
 	busy := s.takeAnswers()
 	if s.rx.receive(s.inline.own && s.inline.holds()) {
 		busy = true
@@ -164,7 +165,7 @@ func (s *Shard) deadline() ib.Instant {
 	if s.closed {
 		return driver.Never
 	}
-	return min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline())
+	return min(s.deadlines.earliest(), s.link.Deadline(), s.qp1.deadline(), s.tx.room.at)
 }
 
 // Locked calls f between two turns, under the shard's lock.

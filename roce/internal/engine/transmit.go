@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/offload"
@@ -23,7 +24,8 @@ type transmitter struct {
 	s       *Shard
 	packets []qp.TxPacket
 	runs    []link.Run     // filled, oldest first
-	buffers [][]byte       // buffers[i] holds runs[i]; made when first needed
+	buffers [][]byte       // buffers[i] holds runs[i]; made when first needed (trim.go)
+	room    trim           // what of buffers is given back
 	n       int            // runs in use; the last one may still grow
 	open    bool           // the last run may still grow
 	last    offload.Packet // the last frame in it
@@ -39,6 +41,7 @@ func (t *transmitter) init(s *Shard) {
 	t.packets = make([]qp.TxPacket, txPackets)
 	t.runs = make([]link.Run, txRuns)
 	t.buffers = make([][]byte, txRuns)
+	t.room.at = driver.Never
 }
 
 // drain gives ready QPs their turns and sends their packets. It reports whether there
@@ -228,10 +231,12 @@ func (t *transmitter) begin(path *link.Run, size int) {
 	run.Size = size
 	if t.buffers[t.n] == nil {
 		t.buffers[t.n] = make([]byte, t.s.engine.caps.RunBytes)
+		t.room.made(t.s.now, t.n)
 	}
 	run.Buf = t.buffers[t.n][:0]
 	t.frames = 0
 	t.n++
+	t.room.most = max(t.room.most, t.n)
 	t.open = true
 }
 
