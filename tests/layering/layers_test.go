@@ -180,6 +180,7 @@ var layers = []struct {
 		{"tests/install", nil},
 		{"tests/layering", nil},
 		{"tests/rxe", nil},
+		{"tests/soak", nil},
 	}},
 }
 

@@ -28,7 +28,8 @@ var faults = []fault{
 	{name: "1 % lost", explains: loss, begin: onWire(wrap.FaultConfig{Drop: 0.01})},
 	{name: "2 % doubled", explains: loss, begin: onWire(wrap.FaultConfig{Duplicate: 0.02})},
 	{name: "2 % out of order", explains: loss, begin: onWire(wrap.FaultConfig{Reorder: 0.02})},
-	{name: "2 ms late", explains: loss, begin: onWire(wrap.FaultConfig{Latency: 2 * time.Millisecond, Jitter: time.Millisecond})},
+	{name: "2 ms late", explains: loss,
+		begin: onWire(wrap.FaultConfig{Latency: 2 * time.Millisecond, Jitter: time.Millisecond})},
 	{name: "congestion marked", explains: loss, begin: onWire(wrap.FaultConfig{MarkCE: 0.3})},
 	{name: "reload", begin: reload},
 	{name: "another address", begin: anotherAddress},
@@ -48,7 +49,8 @@ var faults = []fault{
 		begin: onWire(wrap.FaultConfig{Late: 0.1, LateBy: 300 * time.Millisecond})},
 	{name: "20 Mb/s", explains: loss, severe: true,
 		begin: onWire(wrap.FaultConfig{Rate: 20e6, Buffer: 10 * time.Millisecond})},
-	{name: "nothing longer than 600 bytes", explains: loss, severe: true, begin: onWire(wrap.FaultConfig{BlackHole: 600})},
+	{name: "nothing longer than 600 bytes", explains: loss, severe: true,
+		begin: onWire(wrap.FaultConfig{BlackHole: 600})},
 	{name: "cable cut", explains: loss, severe: true, begin: func(s *soak, _ *host) func() {
 		s.net.Part(s)
 		return func() { s.net.Join(s) }

@@ -55,8 +55,8 @@ func (h *host) daemon() *process { return h.runs.Load() }
 // configure writes the daemon's configuration.
 func (h *host) configure(t testing.TB, level string) {
 	t.Helper()
-	text := fmt.Sprintf("drain = \"1s\"\n[log]\nlevel = %q\n[[device]]\nname = \"soft\"\nnetif = %q\nlink = \"udp\"\n", level,
-		h.ns.IfName)
+	text := fmt.Sprintf("drain = \"1s\"\n[log]\nlevel = %q\n[[device]]\nname = \"soft\"\nlink = \"udp\"\nnetif = %q\n",
+		level, h.ns.IfName)
 	if err := os.WriteFile(filepath.Join(h.dir, "config"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

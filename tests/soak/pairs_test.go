@@ -86,8 +86,8 @@ func (s *soak) runPair(name string, p *pair, on, from *host) {
 	}
 }
 
-// judgePair notes how an end of a pair has ended. One that waits is no failure if something has happened since it began,
-// of which it has not been told.
+// judgePair notes how an end of a pair has ended. One that waits is no failure if something has happened since it
+// began, of which it has not been told.
 func (s *soak) judgePair(who string, p *pair, end *process, began time.Time) {
 	out := end.out.String()
 	switch {

@@ -64,6 +64,7 @@ type soak struct {
 
 // say prints what happens.
 func (s *soak) say(format string, args ...any) {
+	s.Helper()
 	s.Logf("%s "+format, append([]any{time.Now().Format("15:04:05.000")}, args...)...)
 }
 
@@ -162,7 +163,8 @@ func (s *soak) trouble(round int) {
 		var ends []func()
 		first := s.rng.IntN(2)
 		for i, f := range s.choose(severe) {
-			ends = append(ends, s.play(f, s.hosts[(first+i)%2], time.Second/2+time.Duration(s.rng.Int64N(int64(longest)))))
+			lasts := time.Second/2 + time.Duration(s.rng.Int64N(int64(longest)))
+			ends = append(ends, s.play(f, s.hosts[(first+i)%2], lasts))
 		}
 		for _, end := range ends {
 			end()

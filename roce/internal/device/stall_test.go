@@ -27,8 +27,9 @@ func TestStall(t *testing.T) {
 	w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.Timeout, a.RetryCnt = 15, 7 }) // 134 ms each
 	post := func(h, peer *host) {
 		t.Helper()
-		if _, err := h.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{h.mr.SGE(0, 8)},
-			RemoteAddr: peer.mr.Addr(), RKey: peer.mr.RKey()}}); err != nil {
+		wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{h.mr.SGE(0, 8)},
+			RemoteAddr: peer.mr.Addr(), RKey: peer.mr.RKey()}
+		if _, err := h.qp.PostSend([]ib.SendWR{wr}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -117,8 +117,8 @@ func (s *Shard) turn(now ib.Instant) bool {
 // timeout of rdma_cm on Ethernet.
 const stalled = ib.Instant(time.Second)
 
-// judgeStall reports that this turn is late. A deadline that has passed long ago shows it; a QP that has or had requests
-// under way has one.
+// judgeStall reports that this turn is late. A deadline that has passed long ago shows it; a QP that has or had
+// requests under way has one.
 func (s *Shard) judgeStall() {
 	if late := s.now - s.deadlines.earliest(); late >= stalled && s.engine.opts.OnStall != nil {
 		s.engine.opts.OnStall(time.Duration(late))
