@@ -114,8 +114,16 @@ func (q *Queue) Pop(out []link.Run) int {
 	return q.lent
 }
 
-// Keep leaves the ring buffer to the runs of the latest Pop, and moves the others into a new one.
+// Keep leaves the ring buffer to the runs of the latest Pop, and moves the others, if there are any, into a new one.
 func (q *Queue) Keep() {
+	if q.lent == 0 {
+		return
+	}
+	q.first, q.count, q.lent = (q.first+q.lent)%len(q.slots), q.count-q.lent, 0
+	if q.count == 0 {
+		q.ring, q.tail = nil, 0
+		return
+	}
 	q.ring = slices.Clone(q.ring)
 	for i := range q.count {
 		s := &q.slots[(q.first+i)%len(q.slots)]

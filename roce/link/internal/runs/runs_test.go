@@ -27,6 +27,8 @@ func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
 	q := NewQueue(maxRuns, maxBytes)
 	var model, lent [][]byte
 	var lentRuns []link.Run
+	var kept [][]byte
+	var keptRuns []link.Run
 	next := byte(0)
 	for range 20000 {
 		for i, r := range lentRuns {
@@ -34,7 +36,25 @@ func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
 				t.Fatalf("lent run %d changed", i)
 			}
 		}
-		if rng.IntN(4) > 0 {
+		for i, r := range keptRuns {
+			if !bytes.Equal(r.Buf, kept[i]) {
+				t.Fatalf("kept run %d changed", i)
+			}
+		}
+		switch rng.IntN(16) {
+		case 0: // what is lent now is the borrower's, and the queue uses it no more
+			q.Keep()
+			kept, keptRuns = slices.Concat(kept, lent), slices.Concat(keptRuns, lentRuns)
+			kept, keptRuns = kept[max(0, len(kept)-8):], keptRuns[max(0, len(keptRuns)-8):]
+			lent, lentRuns = nil, nil
+		case 1, 2, 3:
+			out := make([]link.Run, 1+rng.IntN(4))
+			n := q.Pop(out)
+			if n != min(len(out), len(model)) {
+				t.Fatalf("Pop(%d) = %d with %d queued", len(out), n, len(model))
+			}
+			lent, lentRuns, model = model[:n], out[:n], model[n:]
+		default:
 			next++
 			b := bytes.Repeat([]byte{next}, 1+rng.IntN(maxBytes*2/5))
 			if q.Push(&link.Run{Size: len(b), Buf: b}) {
@@ -43,16 +63,43 @@ func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
 				t.Fatalf("a queue of at most %d runs and %d bytes refuses %d bytes beside %d runs", maxRuns, maxBytes,
 					len(b), queued)
 			}
-		} else {
-			out := make([]link.Run, 1+rng.IntN(4))
-			n := q.Pop(out)
-			if n != min(len(out), len(model)) {
-				t.Fatalf("Pop(%d) = %d with %d queued", len(out), n, len(model))
-			}
-			lent, lentRuns, model = model[:n], out[:n], model[n:]
 		}
 		if q.Len() != len(model) {
 			t.Fatalf("Len %d, want %d", q.Len(), len(model))
+		}
+	}
+}
+
+// TestQueueKeep: the ring goes with the runs that are kept. It is copied for those that wait, and for nobody else.
+func TestQueueKeep(t *testing.T) {
+	q := NewQueue(64, 1<<20)
+	run := link.Run{Size: 60_000, Buf: make([]byte, 60_000)}
+	push := func(n int) {
+		for range n {
+			if !q.Push(&run) {
+				t.Fatal("no room")
+			}
+		}
+	}
+	for _, step := range []struct {
+		name      string
+		push, pop int
+		want      bool // there still is a ring
+	}{
+		{"nothing was ever received", 0, 0, false}, {"nothing is lent", 10, 0, true}, {"others wait", 0, 4, true},
+		{"all are lent", 0, 6, false}, {"nothing since", 0, 0, false},
+	} {
+		push(step.push)
+		if step.pop > 0 {
+			q.Pop(make([]link.Run, step.pop))
+		}
+		ring := q.ring
+		q.Keep()
+		if got := q.ring != nil; got != step.want {
+			t.Errorf("%s: after Keep there is a ring: %v, want %v", step.name, got, step.want)
+		}
+		if step.pop == 0 && len(ring) > 0 && &q.ring[0] != &ring[0] {
+			t.Errorf("%s: Keep copies the ring", step.name)
 		}
 	}
 }
