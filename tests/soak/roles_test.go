@@ -182,6 +182,9 @@ func memory(c *child, cm *rdmacm.CM) {
 				return err
 			}
 			if err := tallies[i].count(mem); err != nil {
+				if errors.Is(err, errWrong) {
+					tallies[i] = tally{} // what follows is judged by itself
+				}
 				return err
 			}
 			c.done.Add(1)
@@ -206,9 +209,10 @@ func (c *child) lend(cm *rdmacm.CM, slot int, t *tally) (*remote.Memory, func() 
 	}
 	mem, err := conn.Memory(offer)
 	if err == nil && t.life != life {
-		t.life = life
-		t.low, err = read(ctx, mem)
-		t.top = t.low
+		var now uint64
+		if now, err = read(ctx, mem); err == nil {
+			*t = tally{life, now, now}
+		}
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
