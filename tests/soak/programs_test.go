@@ -68,6 +68,10 @@ func (p *program) start() {
 		p.s.Errorf("%v: %v", p, err)
 	}
 	p.runs.Store(run)
+	go func() {
+		<-run.done
+		_ = w.Close() // listen ends
+	}()
 }
 
 // listen reads what the child reports, until it ends.
@@ -85,7 +89,7 @@ func (p *program) listen(r io.Reader) {
 			p.s.failed(entry{at: time.Now(), who: p.String(), kind: line.Kind, text: line.Text})
 		}
 		if line.Stood > 0 {
-			p.s.stood(p.host, time.Now().Add(-line.Stood), time.Now())
+			p.s.stood(p, line.Stood)
 		}
 	}
 }
@@ -108,9 +112,10 @@ func (s *soak) failed(e entry) {
 const longStand = time.Second
 
 // stood notes that a daemon has done nothing for a time.
-func (s *soak) stood(h *host, from, to time.Time) {
-	took := to.Sub(from)
-	waited := s.watch.waited(h, from, to)
+func (s *soak) stood(probe *program, took time.Duration) {
+	h, to := probe.host, time.Now()
+	from := to.Add(-took)
+	waited := s.watch.waited(h, probe, from)
 	load, _ := os.ReadFile("/proc/loadavg")
 	s.say("the daemon of %s took %v for a read of its own; threads waited %v for a processor, load %.15s", h.name,
 		took.Round(time.Millisecond), waited.Round(time.Millisecond), load)

@@ -48,6 +48,7 @@ type soak struct {
 	net      *linktest.Cabled
 	hosts    []*host // A, B
 	programs []*program
+	probes   map[*host]*program
 	ledger   ledger
 	watch    watch
 	keepers  sync.WaitGroup
@@ -87,16 +88,16 @@ func newSoak(t *testing.T, seed uint64) *soak {
 		t.Fatal(err)
 	}
 	s := &soak{T: t, rng: rand.New(rand.NewPCG(seed, 0)), over: make(chan struct{}), counts: map[string]int{},
+		probes: map[*host]*program{},
 		ledger: ledger{kinds: map[string]int{}, faults: map[string]int{}}, watch: watch{samples: map[*host][]sample{}}}
 	s.net = linktest.NewCabled(t, 1500, 9000)
 	s.hosts = []*host{newHost(t, "A", s.net.A, 1500, libs), newHost(t, "B", s.net.B, 9000, libs)}
 	s.began = time.Now()
 	s.ledger.was("clients came before their servers", loss, s.began, s.began)
-	probes := map[*host]*program{}
 	for i, h := range s.hosts {
 		to := s.hosts[1-i].ns.Addr4.String()
 		s.keep(h, "serve", job{})
-		probes[h] = s.keep(h, "probe", job{Host: h.ns.Addr4.String(), Count: 1, Slot: slots - 1})
+		s.probes[h] = s.keep(h, "probe", job{Host: h.ns.Addr4.String(), Count: 1, Slot: slots - 1})
 		for range 2 + s.rng.IntN(2) {
 			s.keep(h, "stream", job{Host: to, Count: 1 + s.rng.IntN(3), Seed: s.rng.Uint64()})
 		}
@@ -106,7 +107,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	for _, p := range pairs {
 		s.keepPair(p)
 	}
-	s.keepers.Go(func() { s.watch.run(s.hosts, probes, s.over) })
+	s.keepers.Go(func() { s.watch.run(s.probes, s.over) })
 	return s
 }
 

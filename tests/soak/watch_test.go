@@ -67,16 +67,16 @@ func (p *process) waited() (sum time.Duration) {
 }
 
 // run takes samples until stop is closed.
-func (w *watch) run(hosts []*host, probes map[*host]*program, stop <-chan struct{}) {
+func (w *watch) run(probes map[*host]*program, stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
 		case <-time.After(sampleEach):
 		}
-		for _, h := range hosts {
+		for h, probe := range probes {
 			if s, ok := h.daemon().take(); ok {
-				s.waited += probes[h].process().waited()
+				s.waited += probe.process().waited()
 				w.mu.Lock()
 				list := append(w.samples[h], s)
 				w.samples[h] = list[max(0, len(list)-keepSamples):]
@@ -106,13 +106,15 @@ func (w *watch) between(h *host, from, to time.Time) (list []sample) {
 	return list
 }
 
-// waited returns how long threads of a daemon and of its probe have waited for a processor in a time, or somewhat more.
-func (w *watch) waited(h *host, from, to time.Time) time.Duration {
-	list := w.between(h, from, to)
-	if len(list) < 2 {
+// waited returns how long threads of a daemon and of its probe have waited for a processor since a time, or somewhat
+// more.
+func (w *watch) waited(h *host, probe *program, since time.Time) time.Duration {
+	now := h.daemon().waited() + probe.process().waited()
+	list := w.between(h, since, since)
+	if len(list) == 0 {
 		return 0
 	}
-	return list[len(list)-1].waited - list[0].waited
+	return now - list[0].waited
 }
 
 // holding is what a daemon holds in a calm phase.
