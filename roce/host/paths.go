@@ -20,15 +20,24 @@ type paths struct {
 
 	mu     sync.Mutex
 	closed bool
-	probed map[netip.Addr]time.Time // when, of destinations behind routers
+	probed map[netip.Addr]probed // of destinations behind routers
 	users  sync.WaitGroup
+}
+
+// probed is when a destination was probed, and the MTU of its route afterwards.
+type probed struct {
+	at  time.Time
+	mtu int
 }
 
 const (
 	// probeWait is how long the answer to a probe may take. A path that carries it does not answer.
 	probeWait = 100 * time.Millisecond
+	// probeSends is how often a probe without an answer is sent in that time: it, or the answer, may get lost.
+	probeSends = 3
 	// probeAgain is the age at which the result of a probe is not trusted any more. The kernel forgets what ICMP has
-	// told after ten minutes (net.ipv4.route.mtu_expires).
+	// told after ten minutes (net.ipv4.route.mtu_expires), or at once when an interface or its addresses change: then
+	// the route has a larger MTU than after the probe.
 	probeAgain = time.Minute
 	// maxProbed limits the memory of probes.
 	maxProbed = 4096
@@ -37,7 +46,7 @@ const (
 )
 
 func newPaths() *paths {
-	return &paths{ns: neigh.CurrentNamespace(), probed: map[netip.Addr]time.Time{}}
+	return &paths{ns: neigh.CurrentNamespace(), probed: map[netip.Addr]probed{}}
 }
 
 // find is roce.Options.Route.
@@ -66,7 +75,7 @@ func (p *paths) path(src, dst netip.Addr, want ib.MTU) (ib.MTU, int) {
 	if err != nil {
 		return 0, 0
 	}
-	if want > ib.MTUFor(minMTU) && r.Gateway.IsValid() && p.isDue(dst) {
+	if want > ib.MTUFor(minMTU) && r.Gateway.IsValid() && p.isDue(dst, r.MTU) {
 		for range maxNarrower {
 			mtu := min(want, ib.MTUFor(r.MTU))
 			if mtu <= ib.MTUFor(minMTU) || !probe(src, dst, int(mtu)+headers) {
@@ -76,6 +85,7 @@ func (p *paths) path(src, dst netip.Addr, want ib.MTU) (ib.MTU, int) {
 				return 0, 0
 			}
 		}
+		p.found(dst, r.MTU)
 	}
 	return ib.MTUFor(r.MTU), 0
 }
@@ -86,19 +96,28 @@ const minMTU = 1280
 // headers is the room that ib.MTUFor leaves for headers.
 const headers = 80
 
-// isDue reports whether a destination must be probed, and notes that it is.
-func (p *paths) isDue(dst netip.Addr) bool {
+// isDue reports whether a destination, to which the route has that MTU, must be probed, and notes that it is.
+func (p *paths) isDue(dst netip.Addr, mtu int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if at, ok := p.probed[dst]; ok && now.Sub(at) < probeAgain {
+	if last, ok := p.probed[dst]; ok && now.Sub(last.at) < probeAgain && mtu <= last.mtu {
 		return false
 	}
 	if len(p.probed) >= maxProbed {
 		clear(p.probed)
 	}
-	p.probed[dst] = now
+	p.probed[dst] = probed{now, mtu}
 	return true
+}
+
+// found notes the MTU of a route after a probe.
+func (p *paths) found(dst netip.Addr, mtu int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, ok := p.probed[dst]; ok {
+		p.probed[dst] = probed{last.at, mtu}
+	}
 }
 
 // close waits for running searches.
@@ -123,10 +142,21 @@ func probe(src, dst netip.Addr, size int) (tooLong bool) {
 		return false
 	}
 	const udpHeader = 8
-	if _, err := unix.Write(fd, make([]byte, size-ipHeader-udpHeader)); err != nil {
-		return err == unix.EMSGSIZE
+	packet := make([]byte, size-ipHeader-udpHeader)
+	for range probeSends {
+		if _, err := unix.Write(fd, packet); err != nil {
+			return err == unix.EMSGSIZE
+		}
+		if isTooLong(fd, probeWait/probeSends) {
+			return true
+		}
 	}
-	for end := time.Now().Add(probeWait); ; {
+	return false
+}
+
+// isTooLong waits for the answer to a probe.
+func isTooLong(fd int, wait time.Duration) bool {
+	for end := time.Now().Add(wait); ; {
 		left := time.Until(end)
 		if left <= 0 {
 			return false
