@@ -44,8 +44,8 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 		o.Device.OnOffloadOff = func(peer ib.GID) {
 			log.Warn("segmentation offload is switched off for a peer", "peer", peer.Addr())
 		}
-		o.Device.OnStall = func(late time.Duration) {
-			log.Warn("the device stood still: it had no processor, or the daemon was stopped; peers may have given up",
+		o.Device.OnStall = func(late time.Duration) { // the shard does not wait for the log
+			go log.Warn("the device stood still: no processor, or the daemon was stopped; peers may have given up",
 				"for", late.Round(time.Millisecond))
 		}
 		o.OnNetIf = func(name string, index int) { logNetIf(log, name, index) }
