@@ -160,7 +160,9 @@ func (r Reason) String() string { return name(reasonText[:], int(r), "Reason") }
 
 // causeText makes the sentences of the reasons whose numbers say more.
 var causeText = map[Reason]func(*Cause) string{
-	ReasonKey:      func(c *Cause) string { return fmt.Sprintf("no region or memory window has the key %#x", uint32(c.Key)) },
+	ReasonKey: func(c *Cause) string {
+		return fmt.Sprintf("no region or memory window has the key %#x", uint32(c.Key))
+	},
 	ReasonKeyEnded: func(c *Cause) string { return fmt.Sprintf("the key %#x was %s", uint32(c.Key), c.ended()) },
 	ReasonPD: func(c *Cause) string {
 		return fmt.Sprintf("the key %#x belongs to another protection domain than the QP", uint32(c.Key))
@@ -169,11 +171,13 @@ var causeText = map[Reason]func(*Cause) string{
 		return fmt.Sprintf("the memory window with key %#x is bound to QP %#x", uint32(c.Key), uint32(c.By))
 	},
 	ReasonAccess: func(c *Cause) string {
-		return fmt.Sprintf("the memory with key %#x grants %s, not %s", uint32(c.Key), rights(c.Have), rights(c.Need&^c.Have))
+		return fmt.Sprintf("the memory with key %#x grants %s, not %s", uint32(c.Key), rights(c.Have),
+			rights(c.Need&^c.Have))
 	},
 	ReasonBounds: (*Cause).bounds,
 	ReasonUnreadable: func(c *Cause) string {
-		return fmt.Sprintf("the memory with key %#x is registered, but its process has unmapped it or has ended", uint32(c.Key))
+		return fmt.Sprintf("the memory with key %#x is registered, but its process has unmapped it or has ended",
+			uint32(c.Key))
 	},
 	ReasonQPAccess: func(c *Cause) string {
 		return fmt.Sprintf("the QP's access flags allow %s, not %s", rights(c.Have), rights(c.Need&^c.Have))
@@ -186,10 +190,12 @@ var causeText = map[Reason]func(*Cause) string{
 		return fmt.Sprintf("the message has at least %d bytes, its receive has room for %d", c.Length, c.Size)
 	},
 	ReasonReads: func(c *Cause) string {
-		return fmt.Sprintf("the QP answers %d READs and atomics at a time (MaxDestRdAtomic), and this was one more", c.Size)
+		return fmt.Sprintf("the QP answers %d READs and atomics at a time (MaxDestRdAtomic), and this was one more",
+			c.Size)
 	},
 	ReasonNoReceive: func(c *Cause) string {
-		return fmt.Sprintf("no receive was posted%s; the peer was told to wait %s", since(c.Since, " for "), times(c.Tries))
+		return fmt.Sprintf("no receive was posted%s; the peer was told to wait %s", since(c.Since, " for "),
+			times(c.Tries))
 	},
 	ReasonRequestLength: func(c *Cause) string {
 		return fmt.Sprintf("the message has %d bytes, the operation takes %d here", c.Length, c.Size)
@@ -211,8 +217,8 @@ var causeText = map[Reason]func(*Cause) string{
 		return text + "no host there answers for the peer's address"
 	},
 	ReasonLoss: func(c *Cause) string {
-		return fmt.Sprintf("the packet with PSN %d was sent %s; meanwhile %d packets came, but none acknowledged it", c.PSN,
-			times(c.Tries), c.Answers)
+		return fmt.Sprintf("the packet with PSN %d was sent %s; meanwhile %d packets came, but none acknowledged it",
+			c.PSN, times(c.Tries), c.Answers)
 	},
 	ReasonPeerNotReady: func(c *Cause) string {
 		return fmt.Sprintf("the peer had no receive posted, %s (RNR NAK)", times(c.Tries))
@@ -256,8 +262,8 @@ func (c *Cause) bounds() string {
 	case c.Addr < c.Start:
 		return fmt.Sprintf("%d bytes at %#x begin %d bytes before %s", c.Length, c.Addr, c.Start-c.Addr, where)
 	case c.Addr-c.Start >= c.Size:
-		return fmt.Sprintf("%d bytes at %#x begin %d bytes beyond the end of %s", c.Length, c.Addr, c.Addr-c.Start-c.Size,
-			where)
+		return fmt.Sprintf("%d bytes at %#x begin %d bytes beyond the end of %s", c.Length, c.Addr,
+			c.Addr-c.Start-c.Size, where)
 	}
 	return fmt.Sprintf("%d bytes at %#x go %d bytes beyond the end of %s", c.Length, c.Addr,
 		c.Length-(c.Size-(c.Addr-c.Start)), where)

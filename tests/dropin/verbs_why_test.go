@@ -56,8 +56,9 @@ func TestWhy(t *testing.T) {
 				}
 			}
 			said := h.start(t, goroced, "why", "--admin", h.dir+"/a").ok(t)
-			if !strings.Contains(said, c.a) || !strings.Contains(said, fmt.Sprintf("of process %d", p.cmd.Process.Pid)) {
-				t.Errorf("`goroced why` says\n%s\nwant %q of process %d", said, c.a, p.cmd.Process.Pid)
+			of := fmt.Sprintf("of process %d", p.cmd.Process.Pid)
+			if !strings.Contains(said, c.a) || !strings.Contains(said, of) {
+				t.Errorf("`goroced why` says\n%s\nwant %q %s", said, c.a, of)
 			}
 		})
 	}

@@ -20,7 +20,8 @@ var failures = []struct {
 	b      string // what B's QP has refused
 }{
 	{"wrong key", ib.WCRemAccessErr, nil, func(w *world) { w.write(0, 8, func(wr *ib.SendWR) { wr.RKey ^= 0x77 }) },
-		"RDMA WRITE: the peer does not allow the access", "RDMA WRITE was refused: no region or memory window has the key"},
+		"RDMA WRITE: the peer does not allow the access",
+		"RDMA WRITE was refused: no region or memory window has the key"},
 	{"key deregistered", ib.WCRemAccessErr, nil, func(w *world) {
 		key, addr := w.b.mr.RKey(), w.b.mr.Addr()
 		must(w.t, w.b.mr.Close())
@@ -101,7 +102,8 @@ var failures = []struct {
 // write posts a WRITE of A to B's memory, which change may spoil.
 func (w *world) write(off, n int, change func(*ib.SendWR)) {
 	w.t.Helper()
-	wr := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr() + uint64(off), RKey: w.b.mr.RKey()}
+	wr := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, n), RemoteAddr: w.b.mr.Addr() + uint64(off),
+		RKey: w.b.mr.RKey()}
 	if change != nil {
 		change(&wr)
 	}
