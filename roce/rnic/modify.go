@@ -249,7 +249,11 @@ func (q *queuePair) Query() (ib.QPAttr, error) {
 
 // Failure returns nothing: the C verbs do not tell why. WC.VendorErr has a code of the NIC's vendor.
 func (q *queuePair) Failure() (failed, refused ib.Failure, err error) {
-	return failed, refused, q.err(q.op("query failure of"))
+	if err := q.lock(q.op("query failure of")); err != nil {
+		return failed, refused, err
+	}
+	q.dev.mu.Unlock()
+	return failed, refused, nil
 }
 
 // queryMask has all attributes of package ib except RateLimit, which most providers refuse to
