@@ -31,7 +31,7 @@ var accountCMRows = map[abi.Op][]accountRow{
 		}}},
 	abi.OpCMBind: {onIDs("each to another port", 0, ib.RC, func(c *accountant, id abi.Handle, _ int) {
 		c.bind(id)
-	})},
+	}).within(4)},
 	abi.OpCMListen: {onIDs("each on another port", mostListeners, ib.RC, func(c *accountant, id abi.Handle, _ int) {
 		c.ask(abi.OpCMListen, abi.Put(nil, &abi.CMListen{ID: id, Backlog: 1 << 30}))
 	})},

@@ -136,10 +136,22 @@ func (c *bareSession) makeBoundIDs(count int) (all []abi.Handle) {
 // heapInUse returns the bytes of the heap that are reachable, and those of stacks.
 func heapInUse() int64 {
 	runtime.GC()
+	afterFinalizers()
 	runtime.GC() // frees what finalizers and cleanups have released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// afterFinalizers waits until finalizers and cleanups have run of all that could not be reached before: goroutines of the
+// runtime run them after a collection, in order.
+func afterFinalizers() {
+	finalized, cleaned := make(chan struct{}), make(chan struct{})
+	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(finalized) })
+	runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, cleaned)
+	runtime.GC()
+	<-finalized
+	<-cleaned
 }
 
 // aloneEnv is set in a process that runs only one test, so that its heap holds nothing else.

@@ -21,7 +21,7 @@ func TestPromise(t *testing.T) {
 		{"half of a user's memory", Limits{}, Limits{Pinned: 1 << 20}, "QP", 128, 64},
 		{"the CQ of the program", Limits{CQEntries: 100}, Limits{}, "CQ", 42, 42},
 		{"the PD of the program", Limits{PDs: 9}, Limits{}, "PD", 8, 8},
-		{"entries", Limits{CQEntries: 1 << 10}, Limits{}, "entries", 255, 255},
+		{"entries", Limits{CQEntries: 1 << 13}, Limits{}, "entries", 2047, 2047},
 		{"regions", Limits{MRs: 40}, Limits{MRs: 60}, "MR", 29, 29},
 		{"what the device has", Limits{}, Limits{}, "group", 64, 64},
 	} {

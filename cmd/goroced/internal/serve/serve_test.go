@@ -349,7 +349,7 @@ func TestDrainCutShort(t *testing.T) {
 	c.connect()
 	c.signal(syscall.SIGTERM)
 	c.told("STOPPING=1")
-	c.wantStatus(`200 {"clients":1,"qps":8192}`)
+	c.wantStatus(`200 {"clients":1,"qps":16384}`)
 	c.signal(syscall.SIGTERM)
 	c.ends(0, "clients are dropped")
 }

@@ -24,7 +24,7 @@ func TestDeadDaemonsSockets(t *testing.T) {
 	}
 	c := start(t, dir, "")
 	c.connect()
-	c.wantStatus(`200 {"clients":1,"qps":8192}`)
+	c.wantStatus(`200 {"clients":1,"qps":16384}`)
 }
 
 // TestLiveDaemonsSockets: a second daemon is refused, and told whom to stop.
@@ -105,7 +105,7 @@ func TestActivation(t *testing.T) {
 			d.run()
 			d.told("READY=1")
 			conn := d.connect()
-			d.wantStatus(`200 {"clients":1,"qps":8192}`)
+			d.wantStatus(`200 {"clients":1,"qps":16384}`)
 			d.signal(syscall.SIGTERM)
 			_ = conn.Close()
 			d.ends(0)
