@@ -55,7 +55,7 @@ enum goroce_op {
 	GOROCE_OPEN_QP = 48,
 	GOROCE_SHARE_DOORBELLS = 50,
 	GOROCE_SHARE_MEMORY = 51,
-	GOROCE_QP_FAILURE = 52,
+	GOROCE_QUERY_QP_FAILURE = 52,
 };
 
 struct goroce_header {

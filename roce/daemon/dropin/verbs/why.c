@@ -34,7 +34,7 @@ void why_failed(struct ibv_context *v, uint32_t qpn, uint32_t vendor_err)
 
 	if (vendor_err >> 8 != GOROCE_VENDOR || !debugging() || !table_any(&context_of(v)->objects, found, &s))
 		return;
-	if (ask(v, GOROCE_QP_FAILURE, &(struct goroce_object){s.handle}, sizeof(struct goroce_object), &r, sizeof(r)))
+	if (ask(v, GOROCE_QUERY_QP_FAILURE, &(struct goroce_object){s.handle}, sizeof(struct goroce_object), &r, sizeof(r)))
 		return;
 	say(qpn, "has failed", &r.failed);
 	if (r.refused.at != r.failed.at)
