@@ -106,8 +106,9 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 	q->born = forks;
 	q->v.context = v;
 	q->v.qp_context = a->qp_context;
-	if (sends(a->qp_type)) { /* what the type has not may be anything */
+	if (a->comp_mask & IBV_QP_INIT_ATTR_PD) /* librdmacm reads that of an XRC target, too */
 		q->v.pd = a->pd;
+	if (sends(a->qp_type)) { /* what the type has not may be anything */
 		q->v.send_cq = a->send_cq;
 		q->pd = a->pd->handle;
 	}
