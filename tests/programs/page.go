@@ -23,8 +23,7 @@ given. The command
 
 writes this page, as root on Debian 12, if each row came out as the table in [tests/programs](../tests/programs) says;
 without -install it takes the programs that are there. -list shows the rows, -run REGEXP runs those that match, -where
-one or two chooses the place. Each command stands behind `+"`goroced run --`"+` ([dropin.md](dropin.md)),
-	and a semicolon is
+one or two chooses the place. Each command stands behind `+"`goroced run --`"+` ([dropin.md](dropin.md)), and a semicolon is
 between a server and its client; a server's client without a line of its own is the same command with the server's
 address behind it. One host: both over one daemon. Two: each in a network namespace with a daemon of its own, MTU 1500.
 Programs and daemons are an ordinary user's. A row is ok if both programs end with success, the client says what it

@@ -143,8 +143,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// afterFinalizers waits until finalizers and cleanups have run of all that could not be reached before: goroutines of the
-// runtime run them after a collection, in order.
+// afterFinalizers waits until finalizers and cleanups have run of all that could not be reached before: goroutines of
+// the runtime run them after a collection, in order.
 func afterFinalizers() {
 	finalized, cleaned := make(chan struct{}), make(chan struct{})
 	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(finalized) })

@@ -79,8 +79,8 @@ func (a *accounts) promise(attr ib.DeviceAttr) ib.DeviceAttr {
 	}
 	attr.MaxQP = min(attr.MaxQP, perShard)
 	attr.MaxMcastGroup, attr.MaxMcastQP = attr.MaxMcastGroup/2/programs, attr.MaxMcastQP/2/programs
-	// Two CQs of as many, for sends and for receives. Rings have a power of two of entries, one of which is unused. With
-	// less than leastCQE programs would not come to the refusal, which names the limit.
+	// Two CQs of as many, for sends and for receives. Rings have a power of two of entries, one of which is unused.
+	// With less than leastCQE programs would not come to the refusal, which names the limit.
 	attr.MaxCQE = min(attr.MaxCQE, 1<<(bits.Len(uint(max(a.promised(costsOf[cqEntries])/2, leastCQE)))-1)-1)
 	return attr
 }
