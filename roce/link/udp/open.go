@@ -75,6 +75,7 @@ type conn struct {
 	// mu is held during calls of the owner. Close takes it after all calls have been told to end.
 	mu    sync.Mutex
 	tx    *sock.Outbox
+	asks  sync.WaitGroup // goroutines of findShared
 	rx    rxState
 	stats link.Stats
 }
@@ -87,10 +88,10 @@ type socket struct {
 	index int    // of the interface
 	drops uint32 // last value of SO_RXQ_OVFL
 
-	shared  neigh.Shared
-	asked   bool // for shared, at askedAt
-	askedAt ib.Instant
-	ownOnly bool // it sends by its interface only (sendBy)
+	shared   atomic.Pointer[neigh.Shared]
+	asking   atomic.Bool // a goroutine asks for shared
+	sharedAt ib.Instant  // when shared was asked for
+	ownOnly  bool        // it sends by its interface only (sendBy)
 }
 
 // Open opens a link on the addresses, which this host must have. An IPv6 link-local address needs its zone, unless only
@@ -166,6 +167,7 @@ func (c *conn) openSocket(a netip.Addr, index int) (*socket, error) {
 		_ = unix.Close(s.fd)
 		return nil, err
 	}
+	_ = s.askShared() // without an answer it sends as the routes say
 	c.claim.take(a)
 	return s, nil
 }
@@ -337,5 +339,6 @@ func (c *conn) free() {
 	for _, s := range c.rx.socks {
 		c.closeSocket(s)
 	}
+	c.asks.Wait()
 	c.ns.Close()
 }

@@ -18,23 +18,34 @@ import (
 // sharedAge is the age at which the subnets of a socket are asked for again.
 const sharedAge ib.Instant = 10e9
 
-// findShared asks for the subnets that the interface of s shares, if it is time. Without an answer nothing changes.
+// findShared asks for the subnets that the interface of s shares, if it is time, on a goroutine of its own: the kernel
+// lists all addresses of the host.
 func (c *conn) findShared(now ib.Instant, s *socket) {
-	if s.asked && now-s.askedAt < sharedAge {
+	if now-s.sharedAt < sharedAge || s.asking.Swap(true) {
 		return
 	}
-	s.asked, s.askedAt = true, now
-	_ = c.ns.Do(func() error {
-		shared, err := neigh.SharedWith(s.index)
-		if err == nil {
-			s.shared = shared
-		}
-		return err
+	s.sharedAt = now
+	c.asks.Go(func() {
+		defer s.asking.Store(false)
+		_ = c.ns.Do(s.askShared)
 	})
 }
 
+// askShared asks for the subnets that the interface of s shares. Without an answer nothing changes. It is called in the
+// network namespace of s.
+func (s *socket) askShared() error {
+	shared, err := neigh.SharedWith(s.index)
+	if err == nil {
+		s.shared.Store(&shared)
+	}
+	return err
+}
+
 // direct reports whether a run must leave by the interface of s, whatever the routes say.
-func (s *socket) direct(r *link.Run) bool { return s.shared.Any() && s.shared.Has(r.Dst.Addr()) }
+func (s *socket) direct(r *link.Run) bool {
+	shared := s.shared.Load()
+	return shared != nil && shared.Any() && shared.Has(r.Dst.Addr())
+}
 
 // sendBy makes the socket send by its interface, or as the routes say.
 func (s *socket) sendBy(own bool) {
