@@ -75,6 +75,14 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 	admin.Register(mux, &d.live)
 	admin.RegisterView(mux, d)
 	d.live.Connection = d.connection
+	d.live.OnFault = func(r host.DeviceRule, added bool) {
+		what := "a fault has ended"
+		if added {
+			what = "packets are disturbed from now on: a fault was added"
+		}
+		fault := admin.FaultOf(&r)
+		log.Warn(what, "fault", fault.String())
+	}
 	return d, mux, d.close, nil
 }
 
@@ -160,8 +168,10 @@ func (d *daemon) Devices() []admin.Device {
 	list := []admin.Device{}
 	for _, dev := range d.devices {
 		caps, attr := dev.Link(), dev.Attr()
-		one := admin.Device{Name: attr.Name, GUID: admin.GUID(attr.NodeGUID), State: ib.PortDown.String(),
-			Link: caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
+		rules, _ := d.live.Rules(attr.Name) // none if it is being closed
+		one := admin.Device{Faults: len(rules), Name: attr.Name, GUID: admin.GUID(attr.NodeGUID),
+			State: ib.PortDown.String(),
+			Link:  caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
 		if port, err := dev.QueryPort(1); err == nil {
 			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
 		}

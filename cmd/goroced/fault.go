@@ -30,7 +30,7 @@ type faultAddCmd struct {
 	Count       uint64        `short:"n" placeholder:"N" help:"Only this many packets."`
 	Probability float64       `short:"p" placeholder:"P" help:"Each packet with this probability (default: 1)."`
 	Seed        uint64        `placeholder:"N" help:"Seed for the choice of packets (with -p) and bits (default: random, and printed)."`
-	TTL         time.Duration `name:"ttl" placeholder:"D" help:"Time after which the daemon removes the fault."`
+	TTL         time.Duration `name:"for" aliases:"ttl" placeholder:"D" default:"10m" help:"Time after which the daemon removes the fault (default: 10m; 0s: never)."`
 	adminFlags
 }
 

@@ -43,14 +43,15 @@ func serveAdmin(t *testing.T) string {
 func TestFault(t *testing.T) {
 	socket := " --admin " + serveAdmin(t)
 	for _, c := range []struct{ args, want string }{
-		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --ttl 1h",
-			"a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s; matched 0, hit 0\n"},
+		{"fault add drop --qp 0x11 --psn 5-9 -n 1 --seed 3 --for 1h",
+			"a fault 1: drop qp 0x11 psn 5-9 count 1 seed 3 ttl 1h0m0s left "},
 		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a",
-			"a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4; matched 0, hit 0\n"},
+			"a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4 ttl 10m0s left "},
+		{"fault add drop --for 0s --seed 5", "a fault 3: drop seed 5; matched 0, hit 0\n"},
 		{"fault list --json", `"opcode": "ack"`},
 		{"fault clear 1", "1 removed\n"},
 		{"fault list", "a fault 2: delay"},
-		{"fault clear", "1 removed\n"},
+		{"fault clear", "2 removed\n"},
 		{"fault list", ""},
 	} {
 		if out := success(t, strings.Fields(c.args+socket)...); !strings.HasPrefix(out, c.want) &&
@@ -100,4 +101,22 @@ func TestCaptureInterrupted(t *testing.T) {
 		t.Errorf("exit code %d: %q", code, p.err.String())
 	}
 	linktest.Tshark(t, file, 0)
+}
+
+// TestFaultSeen: whoever looks at a daemon sees that faults disturb its packets, and the log has them, also when they
+// end by themselves.
+func TestFaultSeen(t *testing.T) {
+	d := newServed(t)
+	status := func() string { return success(t, with("status", d.admin)...) }
+	if out := status(); strings.Contains(out, "faults") {
+		t.Errorf("status of a daemon without faults: %q", out)
+	}
+	success(t, with("fault add drop -p 0.5 --seed 1", d.admin)...)
+	if out, want := status(), "faults are injected into its packets: 1"; !strings.Contains(out, want) {
+		t.Errorf("got status %q, want %q", out, want)
+	}
+	success(t, with("fault add corrupt --for 1ms --seed 2", d.admin)...)
+	for _, want := range []string{"a fault was added", "fault 1: drop", "a fault has ended", "fault 2: corrupt"} {
+		require.Until(t, "the log says "+want, func() bool { return strings.Contains(d.err.String(), want) })
+	}
 }

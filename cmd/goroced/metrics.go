@@ -121,11 +121,13 @@ var (
 		[]string{"device"}, nil)
 	qpsByState = prometheus.NewDesc("goroce_qps", "Queue pairs of clients that are in a state.",
 		[]string{"device", "state"}, nil)
+	faults = prometheus.NewDesc("goroce_faults", "Faults that `goroced fault` injects into the packets of a device.",
+		[]string{"device"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (portCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{deviceInfo, portState, portMTU, qpsByState} {
+	for _, d := range []*prometheus.Desc{deviceInfo, portState, portMTU, qpsByState, faults} {
 		to <- d
 	}
 }
@@ -139,6 +141,7 @@ func (c portCollector) Collect(to chan<- prometheus.Metric) {
 	for _, d := range c.source.Devices() {
 		gauge(deviceInfo, 1, d.Name, d.Link, d.NetIf)
 		gauge(portMTU, d.MTU, d.Name)
+		gauge(faults, d.Faults, d.Name)
 		for _, s := range []ib.PortState{ib.PortDown, ib.PortActive} {
 			is := 0
 			if d.State == s.String() {

@@ -32,13 +32,25 @@ func Connect(ctx context.Context, k Kind, path string) (*net.UnixConn, error) {
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			full = err
-		case full == nil || !errors.As(err, &timeout) || !timeout.Timeout():
+		case !errors.As(err, &timeout) || !timeout.Timeout():
 			return nil, err
 		}
 		select {
 		case <-time.After(wait):
+			continue
 		case <-ctx.Done():
-			return nil, fmt.Errorf("too many clients are waiting for the daemon: %w: %w", ctx.Err(), full)
 		}
+		if full == nil {
+			return nil, fmt.Errorf("no answer: %w", ended(ctx))
+		}
+		return nil, fmt.Errorf("too many clients are waiting for the daemon: %w: %w", ended(ctx), full)
 	}
+}
+
+// ended returns why ctx has ended: its error, and its cause if that is another.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
 }

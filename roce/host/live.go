@@ -21,6 +21,10 @@ type Live struct {
 	// connection is known. Set it before the first use.
 	Connection func(device string, qpn ib.QPN) (peer ib.GID, peerQPN ib.QPN, ok bool)
 
+	// OnFault, if not nil, is told of each rule that is added to a device, or removed from it, also at the end of its
+	// TTL. Set it before the first use.
+	OnFault func(r DeviceRule, added bool)
+
 	mu      sync.Mutex
 	devices []*liveDevice
 }
@@ -148,6 +152,11 @@ func (l *Live) each(op, name string, f func(*liveDevice)) error {
 
 // add adds a device that has been opened.
 func (l *Live) add(d *liveDevice) {
+	d.rules.OnChange = func(r wrap.RuleStatus, added bool) {
+		if l.OnFault != nil {
+			l.OnFault(DeviceRule{d.name, r}, added)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.devices = append(l.devices, d)

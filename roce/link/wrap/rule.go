@@ -154,12 +154,17 @@ type rule struct {
 	matched, hits atomic.Uint64
 	inBurst       atomic.Bool
 	timer         *time.Timer // nil without TTL
+	ends          time.Time   // by the timer
 }
 
 func newRule(r Rule) *rule { return &rule{Rule: r, class: classes[r.Class]} }
 
 func (r *rule) status() RuleStatus {
-	return RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
+	st := RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
+	if r.timer != nil {
+		st.Left = max(time.Until(r.ends), 1)
+	}
+	return st
 }
 
 func (r *rule) stop() {

@@ -21,8 +21,9 @@ const MaxRules = 64
 type RuleStatus struct {
 	ID uint64 // unique in the table, from 1 on
 	Rule
-	Matched uint64 // frames that have met the conditions while the rule was not spent
-	Hits    uint64 // frames that were affected
+	Matched uint64        // frames that have met the conditions while the rule was not spent
+	Hits    uint64        // frames that were affected
+	Left    time.Duration // until it is removed; 0 if it stays
 }
 
 // Rules is a table of faults that can be changed while the links run. While it is empty, or all rules are spent, it
@@ -34,6 +35,10 @@ type RuleStatus struct {
 //
 // Any goroutine may call the methods at any time.
 type Rules struct {
+	// OnChange, if not nil, is told of each rule that is added or removed, also at the end of its TTL. Set it before
+	// the first use.
+	OnChange func(r RuleStatus, added bool)
+
 	// The rules that are not spent. Lower are those that corrupt, or the path of a FaultConfig; upper are the others.
 	upper, lower stage
 
@@ -66,6 +71,23 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 		psn := *r.PSN
 		r.PSN = &psn
 	}
+	st, err := t.add(r)
+	if err == nil {
+		t.changed(true, st)
+	}
+	return st, err
+}
+
+func (t *Rules) changed(added bool, rules ...RuleStatus) {
+	if t.OnChange == nil {
+		return
+	}
+	for _, r := range rules {
+		t.OnChange(r, added)
+	}
+}
+
+func (t *Rules) add(r Rule) (RuleStatus, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.all) >= MaxRules {
@@ -76,6 +98,7 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 	added := newRule(r)
 	added.id = t.last
 	if r.TTL > 0 {
+		added.ends = time.Now().Add(r.TTL)
 		added.timer = time.AfterFunc(r.TTL, func() { _ = t.Remove(added.id) })
 	}
 	t.all = append(t.all, added)
@@ -86,29 +109,44 @@ func (t *Rules) Add(r Rule) (RuleStatus, error) {
 // Remove removes a rule; an *ib.AttrError says that it does not exist. Frames that the rule has delayed are still
 // passed on when they are due.
 func (t *Rules) Remove(id uint64) error {
+	st, err := t.remove(id)
+	if err == nil {
+		t.changed(false, st)
+	}
+	return err
+}
+
+func (t *Rules) remove(id uint64) (st RuleStatus, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(t.all, func(r *rule) bool { return r.id == id })
 	if i < 0 {
-		return driver.Refuse("remove fault rule", "ID", id, "the ID of a rule; list them", ib.ErrInvalid)
+		return st, driver.Refuse("remove fault rule", "ID", id, "the ID of a rule; list them", ib.ErrInvalid)
 	}
+	st = t.all[i].status()
 	t.all[i].stop()
 	t.all = slices.Delete(t.all, i, i+1)
 	t.publish()
-	return nil
+	return st, nil
 }
 
 // Clear removes all rules and returns how many there were.
 func (t *Rules) Clear() int {
+	list := t.clear()
+	t.changed(false, list...)
+	return len(list)
+}
+
+func (t *Rules) clear() (list []RuleStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := len(t.all)
 	for _, r := range t.all {
+		list = append(list, r.status())
 		r.stop()
 	}
 	t.all = nil
 	t.publish()
-	return n
+	return list
 }
 
 // List returns the rules in their order.

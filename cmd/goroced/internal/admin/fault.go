@@ -30,6 +30,7 @@ type Fault struct {
 	Probability float64 `json:"probability,omitempty"`
 	Seed        uint64  `json:"seed,omitempty"`
 	TTL         string  `json:"ttl,omitempty"`
+	Left        string  `json:"left,omitempty"` // of TTL; set by the daemon
 
 	Matched uint64 `json:"matched"` // set by the daemon
 	Hits    uint64 `json:"hits"`    // set by the daemon
@@ -39,8 +40,8 @@ type faultList struct {
 	Faults []Fault `json:"faults"`
 }
 
-// faultOf converts a rule.
-func faultOf(r *host.DeviceRule) Fault {
+// FaultOf converts a rule.
+func FaultOf(r *host.DeviceRule) Fault {
 	f := Fault{
 		Device: r.Device, ID: r.ID,
 		Action: string(r.Action), Direction: string(r.Direction), Opcode: string(r.Class),
@@ -64,6 +65,9 @@ func faultOf(r *host.DeviceRule) Fault {
 		if d.d != 0 {
 			*d.to = d.d.String()
 		}
+	}
+	if r.Left > 0 {
+		f.Left = r.Left.Round(time.Second).String()
 	}
 	return f
 }
@@ -140,6 +144,7 @@ func (f *Fault) String() string {
 		{f.Probability != 1, "probability", f.Probability},
 		{true, "seed", f.Seed},
 		{f.TTL != "", "ttl", f.TTL},
+		{f.Left != "", "left", f.Left},
 	} {
 		if c.given {
 			fmt.Fprintf(&b, " %s %v", c.name, c.value)

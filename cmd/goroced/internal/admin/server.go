@@ -116,7 +116,7 @@ func (s *server) list(r *http.Request) (int, any, error) {
 	}
 	list := faultList{Faults: []Fault{}}
 	for i := range rules {
-		list.Faults = append(list.Faults, faultOf(&rules[i]))
+		list.Faults = append(list.Faults, FaultOf(&rules[i]))
 	}
 	return http.StatusOK, list, nil
 }
@@ -136,7 +136,7 @@ func (s *server) add(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusCreated, faultOf(&added), nil
+	return http.StatusCreated, FaultOf(&added), nil
 }
 
 func (s *server) remove(r *http.Request) (int, any, error) {

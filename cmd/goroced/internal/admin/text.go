@@ -54,6 +54,9 @@ func PrintLinks(w io.Writer, t term.Terminal, list []Device) error {
 			state, physical = "ACTIVE", "LINK_UP"
 		}
 		fmt.Fprintf(&b, "link %s/1 state %s physical_state %s netdev %s \n", d.Name, state, physical, d.NetIf)
+		if d.Faults > 0 {
+			fmt.Fprintf(&b, "    faults are injected into its packets: %d; `goroced fault list` shows them\n", d.Faults)
+		}
 	}
 	return onScreen(w, t, b.String())
 }

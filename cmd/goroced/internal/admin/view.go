@@ -23,7 +23,8 @@ type Device struct {
 	NetIf     string       `json:"netif,omitempty"`
 	MTU       int          `json:"active_mtu"`
 	Shards    int          `json:"shards"`
-	Addresses []netip.Addr `json:"addresses"` // in GID order
+	Addresses []netip.Addr `json:"addresses"`        // in GID order
+	Faults    int          `json:"faults,omitempty"` // that are injected into its packets
 }
 
 // GUID is a node GUID. In JSON it is a string in ibv_devinfo's four groups, because many JSON parsers would round a

@@ -85,20 +85,25 @@ func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, er
 }
 
 // look asks a daemon for its state by its admin socket.
-func (e *env) look(path string) (string, error) {
+func (e *env) look(path string) (text string, faults int, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
 	answer, err := admin.NewClient(path).Status(ctx)
 	if err != nil {
-		return "", errors.Join(err, context.Cause(ctx))
+		return "", 0, errors.Join(err, context.Cause(ctx))
 	}
 	var status struct {
 		Version struct{ Version string }
 		PID     int
 		Clients int
+		Devices []struct{ Faults int }
 	}
 	err = json.Unmarshal(answer, &status)
-	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.Version.Version, status.PID, status.Clients), err
+	for _, d := range status.Devices {
+		faults += d.Faults
+	}
+	text = fmt.Sprintf("goroced %s, process %d, clients: %d", status.Version.Version, status.PID, status.Clients)
+	return text, faults, err
 }
 
 // checkDaemon connects to the daemons that programs would find. A daemon is optional: programs can open devices
@@ -113,7 +118,13 @@ func checkDaemon(e *env) []Finding {
 		found = ok("none is running; programs open devices of their own (`goroced serve` starts one)")
 	}
 	for _, path := range e.sockets(socket.Admin) {
-		text, err := e.look(path)
+		text, faults, err := e.look(path)
+		if faults > 0 {
+			found = append(found, Finding{Status: Warn,
+				Text:    fmt.Sprintf("the daemon at %s disturbs packets: %d faults were added", path, faults),
+				Remedy:  "see them, and remove them by `goroced fault clear`:",
+				Command: "goroced fault list --admin " + path})
+		}
 		for _, f := range e.judge(path, text, err, socket.AdminVariable) {
 			f.Status = min(f.Status, Warn) // programs work without a daemon
 			found = append(found, f)
@@ -139,9 +150,9 @@ var refusals = []struct {
 	text   string // precedes the error, or replaces it
 	remedy string
 }{
-	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it log where it hangs"},
 	{unix.EAGAIN, "no answer, and its queue is full",
 		"restart the daemon; SIGQUIT makes it log where it hangs"},
+	{errSilent, "no answer", "restart the daemon; SIGQUIT makes it log where it hangs"},
 	{abi.ErrVersion, "", "install the same goroced for the daemon and here"},
 	{ib.ErrLimit, "",
 		"end programs that use the daemon, or raise the limit and reload the daemon (SIGHUP)"},

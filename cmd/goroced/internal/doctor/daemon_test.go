@@ -338,3 +338,24 @@ func TestDaemonRefuses(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 }
+
+// TestDaemonDisturbs: faults that somebody has added to a daemon, and perhaps forgotten, are found.
+func TestDaemonDisturbs(t *testing.T) {
+	e := machine(t, nil)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"devices": [{"faults": 2}, {}]}`))
+	})
+	name := e.path(socket.Candidates(socket.Admin, "", e.getenv)[0])
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := http.Server{Handler: mux}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	wantFound(t, e.examine(), "daemon", Warn, "disturbs packets: 2 faults were added")
+}
