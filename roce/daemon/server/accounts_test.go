@@ -119,8 +119,8 @@ func (row *accountRow) round(t *testing.T, s *Server, dev *stepped, first bool) 
 		}
 		grown, more := c.memoryInUse()-before, c.booked()-booked
 		t.Logf("%d bytes each, %d booked", grown/int64(count), more/int64(count))
-		slack := int64(noise + perObject*(len(c.objects)-c.already))
-		if grown > 2*more+noise || grown > more*10/9+slack || more > int64(max(row.least, 2))*grown+slack {
+		slack := int64(perObject * (len(c.objects) - c.already))
+		if grown-noise > min(2*more, more*10/9+slack) || more > int64(max(row.least, 2))*(grown+noise)+slack {
 			t.Errorf("got %d bytes booked, want %d, which are in use, within 2 times", more, grown)
 		}
 		c.closeMade()
