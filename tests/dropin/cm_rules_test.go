@@ -3,7 +3,6 @@
 package dropin
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -12,7 +11,7 @@ import (
 )
 
 // ruleDeviations are the lines of testdata/cm_rules.txt where the library differs: what it prints instead, and why.
-var ruleDeviations = map[string]struct{ ours, why string }{
+var ruleDeviations = map[string]deviation{
 	"resolve 127.0.0.1: ok, ADDR_RESOLVED status 0, local 127.0.0.1, remote 127.0.0.1": {
 		"resolve 127.0.0.1: ok, ADDR_RESOLVED status 0, local DEVICE4, remote DEVICE4", standsFor},
 	"bind 127.0.0.1: ok, local 127.0.0.1, device no, listen ok": {
@@ -48,28 +47,6 @@ func TestCMRules(t *testing.T) {
 	require.Root(t)
 	program := compile(t, "testdata/cm_rules.c", "-lrdmacm", "-libverbs")
 	ns, _ := linktest.NewVeth(t, 1500)
-	h := blueHost(t, ns)
-	golden, err := os.ReadFile("testdata/cm_rules.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := strings.Split(string(golden), "\n")
-	out, err := h.run(t, program, ns.Addr4.String(), ns.Addr6.String()).wait(t)
-	got := strings.Split(out, "\n")
-	if err != nil || len(got) != len(want) {
-		t.Fatalf("%d lines, want %d: %v\n%s", len(got), len(want), err, out)
-	}
-	used := 0
-	for i, line := range want {
-		if d, ok := ruleDeviations[line]; ok {
-			line = d.ours
-			used++
-		}
-		if got[i] != wildcardInUse(line) {
-			t.Errorf("\n%s, the kernel\n%s", got[i], want[i])
-		}
-	}
-	if used != len(ruleDeviations) {
-		t.Errorf("%d of %d deviations are of lines that the kernel prints", used, len(ruleDeviations))
-	}
+	out, err := blueHost(t, ns).run(t, program, ns.Addr4.String(), ns.Addr6.String()).wait(t)
+	compareWithKernel(t, "testdata/cm_rules.txt", out, err, ruleDeviations, wildcardInUse)
 }

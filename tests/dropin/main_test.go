@@ -366,25 +366,11 @@ func (p *process) mustRun(t testing.TB) {
 	}
 }
 
-// listens waits until a program of the host has a socket at a port: one of TCP that accepts connections, or one of UDP.
+// listens waits until a program of the host has a socket at a port (linktest.Listens).
 func (p *process) listens(t testing.TB, port int) {
 	t.Helper()
-	const listen, closed = "0A", "07" // TCP_LISTEN; TCP_CLOSE, which a socket of UDP is in that has no peer
-	local := fmt.Sprintf(":%04X ", port)
 	require.Until(t, fmt.Sprintf("%q listens on port %d", p.cmd.Args, port), func() bool {
 		p.mustRun(t)
-		for file, state := range map[string]string{"tcp": listen, "tcp6": listen, "udp": closed, "udp6": closed} {
-			table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, file))
-			if err != nil {
-				continue // it has just ended
-			}
-			for line := range strings.Lines(string(table)) {
-				f := strings.Fields(line)
-				if len(f) > 3 && strings.HasSuffix(f[1]+" ", local) && f[3] == state {
-					return true
-				}
-			}
-		}
-		return false
+		return linktest.Listens(p.cmd.Process.Pid, port)
 	})
 }

@@ -3,9 +3,7 @@
 package dropin
 
 import (
-	"os"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/goroce/goroce/tests/linktest"
@@ -13,7 +11,7 @@ import (
 )
 
 // callDeviations are the lines of testdata/verbs_calls.txt where the library differs: what it prints instead, and why.
-var callDeviations = map[string]struct{ ours, why string }{
+var callDeviations = map[string]deviation{
 	"reg_mr with access 0x21: EOPNOTSUPP": {"reg_mr with access 0x21: ok", "memory may be zero based"},
 	"create_ah from IPv4 to group of IPv6: ok, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL": {
 		"create_ah from IPv4 to group of IPv6: EINVAL, port 0 EINVAL, port 2 EINVAL, without GRH EINVAL", noPacket},
@@ -73,27 +71,8 @@ func TestVerbsCalls(t *testing.T) {
 	needVerbs(t)
 	program := compile(t, "testdata/verbs_calls.c", "-libverbs")
 	ns, _ := linktest.NewVeth(t, 1500)
-	h := blueHost(t, ns)
-	golden, err := os.ReadFile("testdata/verbs_calls.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.run(t, program).wait(t)
-	want, got := strings.Split(string(golden), "\n"), strings.Split(out, "\n")
-	if err != nil || len(got) != len(want) {
-		t.Fatalf("%d lines, want %d: %v\n%s", len(got), len(want), err, out)
-	}
-	used := 0
-	for i, line := range want {
-		if d, ok := callDeviations[line]; ok {
-			line = d.ours
-			used++
-		}
-		if rateLimit.ReplaceAllString(got[i], "") != rateLimit.ReplaceAllString(line, "") {
-			t.Errorf("\n%s, the kernel\n%s", got[i], want[i])
-		}
-	}
-	if used != len(callDeviations) {
-		t.Errorf("%d of %d deviations are of lines that the kernel prints", used, len(callDeviations))
-	}
+	out, err := blueHost(t, ns).run(t, program).wait(t)
+	compareWithKernel(t, "testdata/verbs_calls.txt", out, err, callDeviations, func(line string) string {
+		return rateLimit.ReplaceAllString(line, "")
+	})
 }

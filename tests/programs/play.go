@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/goroce/goroce/tests/linktest"
 )
 
 // play plays a row at a place.
@@ -196,28 +198,8 @@ func (g *ground) await(ctx context.Context, server *process, ready string) error
 		})
 	}
 	if port, err := strconv.Atoi(ready); err == nil {
-		return server.await(ctx, "it listens on port "+ready, func() bool { return server.listens(port) })
+		return server.await(ctx, "it listens on port "+ready, func() bool { return linktest.Listens(server.cmd.Process.Pid, port) })
 	}
 	text := regexp.MustCompile(ready)
 	return server.await(ctx, "it says "+ready, func() bool { return text.MatchString(server.out.String()) })
-}
-
-// listens reports whether the network of a program has a socket at a port: one of TCP that accepts connections, or one
-// of UDP.
-func (p *process) listens(port int) bool {
-	const listen, closed = "0A", "07" // TCP_LISTEN; TCP_CLOSE, which a socket of UDP is in that has no peer
-	local := fmt.Sprintf(":%04X", port)
-	for file, state := range map[string]string{"tcp": listen, "tcp6": listen, "udp": closed, "udp6": closed} {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, file))
-		if err != nil {
-			continue // it has just ended
-		}
-		for line := range strings.Lines(string(text)) {
-			f := strings.Fields(line)
-			if len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] == state {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -47,9 +47,8 @@ func (c *session) QPFailed(f device.QPFailure) {
 	if f.Type != ib.UD && f.Type != ib.GSI {
 		i.Peer, i.PeerQPN = f.Peer.Addr(), uint32(f.PeerQPN)
 	}
-	i.Failed = f.Failed.Cause.String()
-	if r := f.Refused.Cause; r.Reason != ib.ReasonNone && r != f.Failed.Cause {
-		i.Refused = r.String()
+	if i.Failed = sentence(f.Failed); f.Refused.Cause != f.Failed.Cause {
+		i.Refused = sentence(f.Refused)
 	}
 	if i.level = slog.LevelDebug; !c.failed.Swap(true) {
 		i.level = slog.LevelInfo

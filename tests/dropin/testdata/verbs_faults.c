@@ -310,8 +310,8 @@ static const struct {
 	VERB(open_device), VERB(alloc_pd), VERB(alloc_td), VERB(alloc_mw), VERB(open_xrcd), VERB(create_ah),
 	VERB(create_channel), VERB(create_cq), VERB(create_srq), VERB(create_qp), VERB(reg_mr), VERB(reg_mr_of_memfd),
 	VERB(rereg_mr), VERB(resize_cq), VERB(modify_srq), VERB(modify_qp), VERB(attach_mcast), VERB(detach_mcast),
-	VERB(dealloc_pd), VERB(dealloc_mw), VERB(close_xrcd), VERB(destroy_ah), VERB(destroy_channel), VERB(destroy_cq), VERB(destroy_srq),
-	VERB(destroy_qp), VERB(dereg_mr),
+	VERB(dealloc_pd), VERB(dealloc_mw), VERB(close_xrcd), VERB(destroy_ah), VERB(destroy_channel),
+	VERB(destroy_cq), VERB(destroy_srq), VERB(destroy_qp), VERB(dereg_mr),
 };
 
 static void walk(void (*verb)(void))

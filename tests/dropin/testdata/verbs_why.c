@@ -1,6 +1,6 @@
 /*
- * verbs_why CASE: a request of one QP to another of this program fails. With GOROCE_DEBUG=1 the library says why, at both
- * ends. Without a case it lists them. The last line has the codes of both completions.
+ * verbs_why CASE: a request of one QP to another of this program fails. With GOROCE_DEBUG=1 the library says why, at
+ * both ends. The last line has the codes of both completions. Without a case it lists them.
  */
 #include "verbs_common.h"
 

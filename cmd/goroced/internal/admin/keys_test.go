@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ const (
 
 func onlyMine(uid uint32) bool { return uid == me }
 func all(uint32) bool          { return true }
+func none(uint32) bool         { return false }
 
 // TestKeys: users see the memory regions of others, and nothing that reaches them.
 func TestKeys(t *testing.T) {
@@ -116,6 +118,28 @@ func TestCMIDs(t *testing.T) {
 		err := PrintCMIDs(&text, term.Terminal{}, cmFor(slices.Clone(list), c.sees))
 		if err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)
+		}
+	}
+}
+
+// TestFailures: users are not told why queue pairs of others have failed, as that names keys and addresses.
+func TestFailures(t *testing.T) {
+	list := []srv.FailureInfo{
+		{Device: "blue", QPN: 0x111, Type: "RC", Peer: netip.MustParseAddr("192.0.2.7"), PeerQPN: 0x222,
+			Failed: "silence", Refused: "a key", Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}},
+		{Device: "blue", QPN: 0x555, Type: "UD", Failed: "theirs", Owner: srv.Owner{PID: 41, UID: other}}}
+	const mine = "blue: RC QP 0x111 of process 42 (app), peer 192.0.2.7 QP 0x222\n" +
+		"    has failed: silence\n    before: a key\n"
+	const theirs = "blue: UD QP 0x555 of process 41\n    has failed: theirs\n"
+	date := regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d `)
+	for _, c := range []struct {
+		sees func(uint32) bool
+		want string
+	}{{all, mine + theirs}, {onlyMine, mine}, {none, "no queue pair has failed\n"}} {
+		var text bytes.Buffer
+		err := PrintFailures(&text, term.Terminal{}, failuresFor(slices.Clone(list), c.sees))
+		if got := date.ReplaceAllString(text.String(), ""); err != nil || got != c.want {
+			t.Errorf("got %q, %v, want %q", got, err, c.want)
 		}
 	}
 }

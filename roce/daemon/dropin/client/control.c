@@ -95,7 +95,7 @@ static bool all_there(const int *fds, int n)
 	return n == 0;
 }
 
-/* receive returns the bytes of the next message, or -1. If the process has no room for its descriptors *num_fds is -1. */
+/* receive returns the bytes of the next message, or -1. *num_fds is -1 if the process has no room for its descriptors. */
 static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_FDS], int *num_fds)
 {
 	struct iovec part = {m, sizeof(*m)};

@@ -216,7 +216,8 @@ static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 	err = cm_request_id(c, GOROCE_BIND, &r, sizeof(r), NULL, 0);
 	if (!err && !cm_addr_any(&r.addr))
 		cm_ids_change(cm_ids(c->ch.session), id, cm_id_placed, 0);
-	if (err == ENODEV && !cm_addr_link_local(&r.addr) && !held_here(addr)) /* not the device's address: the kernel tells whose it may be */
+	/* Not the device's address: the kernel tells whose it may be. */
+	if (err == ENODEV && !cm_addr_link_local(&r.addr) && !held_here(addr))
 		return EADDRNOTAVAIL;
 	return err;
 }

@@ -305,8 +305,8 @@ struct ibv_srq_init_attr_ex {
 };
 
 enum ibv_qp_type {
-	IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_RAW_PACKET = 8, IBV_QPT_XRC_SEND = 9, IBV_QPT_XRC_RECV = 10,
-	IBV_QPT_DRIVER = 0xFF,
+	IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_RAW_PACKET = 8, IBV_QPT_XRC_SEND = 9,
+	IBV_QPT_XRC_RECV = 10, IBV_QPT_DRIVER = 0xFF,
 };
 
 struct ibv_qp_cap {

@@ -30,11 +30,13 @@ static void say(uint32_t qpn, const char *what, struct goroce_failure *f)
 void why_failed(struct ibv_context *v, uint32_t qpn, uint32_t vendor_err)
 {
 	struct search s = {.qpn = qpn};
+	struct goroce_object o;
 	struct goroce_qp_failure r;
 
 	if (vendor_err >> 8 != GOROCE_VENDOR || !debugging() || !table_any(&context_of(v)->objects, found, &s))
 		return;
-	if (ask(v, GOROCE_QUERY_QP_FAILURE, &(struct goroce_object){s.handle}, sizeof(struct goroce_object), &r, sizeof(r)))
+	o.handle = s.handle;
+	if (ask(v, GOROCE_QUERY_QP_FAILURE, &o, sizeof(o), &r, sizeof(r)))
 		return;
 	say(qpn, "has failed", &r.failed);
 	if (r.refused.at != r.failed.at)
