@@ -9,8 +9,8 @@ import (
 // deviation is what the library prints instead of a line of the kernel's, and why.
 type deviation struct{ ours, why string }
 
-// compareWithKernel compares what a program has printed with what it prints on a kernel, as tests/rxe has recorded it in
-// a file. alike makes lines equal that say the same.
+// compareWithKernel compares what a program has printed with what it prints on a kernel, as tests/rxe has
+// recorded it in a file. alike makes lines equal that say the same.
 func compareWithKernel(t *testing.T, file, out string, err error, deviations map[string]deviation,
 	alike func(line string) string) {
 	t.Helper()

@@ -39,6 +39,7 @@ type host struct {
 	socket      string
 	admin       string
 	enter       []string // the command by which others get there
+	pid         int      // of a process that is there
 	libs        string
 }
 
@@ -69,14 +70,14 @@ func (b *bench) open(ctx context.Context, r *row, where place) (_ *ground, err e
 	}
 	if os.Geteuid() != 0 {
 		loopback := fmt.Sprintf("127.%d.%d.%d", 64+rand.N(64), rand.N(255), 1+rand.N(254))
-		h := &host{addr: loopback, device: "goroce_lo", libs: b.libs}
+		h := &host{addr: loopback, device: "goroce_lo", libs: b.libs, pid: os.Getpid()}
 		g.hosts = []*host{h, h}
 		return g, g.serve(ctx, h)
 	}
 	if err := os.Chown(g.dir, 65534, 65534); err != nil {
 		return nil, err
 	}
-	var pids []string
+	var pids []int
 	for range 2 { // a namespace is there as long as a process in it, which ends with this one, as it reads from it
 		keeper := exec.Command("unshare", "--net", "sh", "-c", "echo; read line")
 		input, err := keeper.StdinPipe()
@@ -91,15 +92,15 @@ func (b *bench) open(ctx context.Context, r *row, where place) (_ *ground, err e
 		if err := p.await(ctx, "it is in its namespace", func() bool { return p.out.String() != "" }); err != nil {
 			return nil, err
 		}
-		pids = append(pids, strconv.Itoa(p.cmd.Process.Pid))
+		pids = append(pids, p.cmd.Process.Pid)
 	}
-	if out, err := exec.CommandContext(ctx, "sh", "-c", network, "network", pids[0],
-		pids[1]).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "sh", "-c", network, "network", strconv.Itoa(pids[0]),
+		strconv.Itoa(pids[1])).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make the network: %w\n%s", err, out)
 	}
 	for i, pid := range pids {
 		g.hosts = append(g.hosts, &host{addr: fmt.Sprintf("10.99.0.%d", i+1), addr6: fmt.Sprintf("fd99::%d", i+1),
-			device: "blue", enter: []string{"nsenter", "-t", pid, "-n"}, libs: b.libs})
+			device: "blue", enter: []string{"nsenter", "-t", strconv.Itoa(pid), "-n"}, pid: pid, libs: b.libs})
 	}
 	if where == oneHost {
 		g.hosts[1] = g.hosts[0]

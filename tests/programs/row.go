@@ -35,7 +35,7 @@ type row struct {
 	root    bool    // the programs and their daemons are root's
 	stays   bool    // the server does not end by itself
 	streams bool    // its sockets of TCP become rsockets (librspreload)
-	early   bool    // the server asks its client to come before it listens: the row is tried again
+	early   bool    // tried again, as the server asks its client to come before it listens, or its error may get lost
 	limit   time.Duration
 	fails   string // why it does not work; then says is what one of the ends prints
 	whose   string // that is
