@@ -66,15 +66,16 @@ var libfabric = &family{name: "libfabric", from: []string{"libfabric-bin"}, rows
 )}
 
 // fioJob is a job of fio's rdma engine.
-func fioJob(verb, serverDepth, clientDepth string) row {
-	const common = " --ioengine=rdma --port=8888 --bs=64k --size=16m --iodepth="
-	return row{server: "fio --name=target --rw=read" + common + serverDepth,
-		client: "fio --name=client --rw=write" + common + clientDepth + " --hostname={server} --verb=" + verb,
+func fioJob(verb string) row {
+	const common = " --ioengine=rdma --port=8888 --bs=64k --size=16m --iodepth=8"
+	return row{server: "fio --name=target --rw=read" + common,
+		client: "fio --name=client --rw=write" + common + " --hostname={server} --verb=" + verb,
 		ready:  listensCM, says: `WRITE: .*io=16\.0MiB`, ci: verb == "write"}
 }
 
-var fio = &family{name: "fio", from: []string{"fio"}, rows: []row{
-	fioJob("write", "8", "8"), fioJob("read", "8", "8"), fioJob("send", "16", "1"),
+var fio = &family{name: "fio", from: []string{"fio"}, also: "`--verb=send` works, or ends with \"RNR retry counter " +
+	"exceeded\": fio asks for no RNR retry, and may send before its server has posted a receive.", rows: []row{
+	fioJob("write"), fioJob("read"),
 	{client: "fio --enghelp=rdma", says: `verb`},
 }}
 
