@@ -157,6 +157,8 @@ func TestViews(t *testing.T) {
 		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid +
 			` comm goroced`},
 		{"cm", `^link goroce_lo/1 state LISTEN ps TCP pid \d+ comm goroced src-addr ` + d.addr + `:` + port},
+		{"top -i 10ms", `(?m)^1 queue pairs of 1 processes.*\nDEVICE .*\ngoroce_lo +0x[0-9a-f]+ +RC +INIT .* ` + pid + `  goroced`},
+		{"top -i 10ms -p", `(?m)^DEVICE +QPS .*\ngoroce_lo +1 .* ` + pid + `  goroced`},
 		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
 	} {
 		if out := success(t, with(c.args, d.admin)...); !regexp.MustCompile(c.want).MatchString(out) {
@@ -172,7 +174,7 @@ func TestViews(t *testing.T) {
 		qps[0].UID != uint32(os.Getuid()) {
 		t.Errorf("qp --json: %+v, %v", qps, err)
 	}
-	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat"} {
+	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat", "top"} {
 		p, code := goroced(t, with(view+" -d other", d.admin)...)
 		if code != exitFailure || p.out.String() != "" || !strings.Contains(p.err.String(), "allowed: goroce_lo") {
 			t.Errorf("%s of a device that is not there: exit code %d: %s%s", view, code, p.out.String(), p.err.String())

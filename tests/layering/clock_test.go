@@ -45,6 +45,7 @@ var realClock = map[string]string{
 	"cmd/goroced/daemon.go": "when the daemon has started, for people",
 	"cmd/goroced/view.go":   "pauses between looks at a daemon",
 
+	tool + "top/sample.go":    "rates of a daemon that runs",
 	tool + "admin/server.go":  "deadline of a socket",
 	tool + "demo/measure.go":  "measures the machine",
 	tool + "demo/pair.go":     "polls a device on the machine's network",
