@@ -33,11 +33,11 @@ type topCmd struct {
 
 // Help is printed under the flags.
 func (*topCmd) Help() string {
-	return "Shows what the queue pairs of a running daemon's clients do: rates of the last interval, the smoothed round " +
-		"trip to the destination, its congestion window and packets in flight (which all queue pairs of a user to one " +
-		"destination share), packets that were sent again, RNR NAKs of both directions, and why a queue pair has " +
-		"failed. Messages received are counted as they arrive: a large RDMA WRITE of goroce is one for each packet. " +
-		"Of other users' queue pairs only their process is shown.\n\n" +
+	return "Shows what the queue pairs of a running daemon's clients do: rates of the last interval, the smoothed " +
+		"round trip to the destination, its congestion window and packets in flight (which all queue pairs of a " +
+		"user to one destination share), packets that were sent again, RNR NAKs of both directions, and why a queue " +
+		"pair has failed. Messages received are counted as they arrive: a large RDMA WRITE of goroce is one for each " +
+		"packet. Of other users' queue pairs only their process is shown.\n\n" +
 		"Columns to sort by: " + strings.Join(top.Columns(), ", ") + "."
 }
 
@@ -55,7 +55,8 @@ func (c *topCmd) Run(a *app) error {
 	}
 	get := func(ctx context.Context) ([]server.QPInfo, error) {
 		list, err := client.QPs(ctx)
-		return slices.DeleteFunc(list, func(q server.QPInfo) bool { return c.Device != "" && q.Device != c.Device }), err
+		other := func(q server.QPInfo) bool { return c.Device != "" && q.Device != c.Device }
+		return slices.DeleteFunc(list, other), err
 	}
 	view := top.View{Processes: c.Processes, Sort: c.Sort, Reverse: c.Reverse, Filter: c.Filter}
 	if !a.term.Real || c.Plain || c.JSON || c.Count > 0 {

@@ -20,8 +20,8 @@ var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // pair is a queue pair of a process that has sent and received so much.
 func pair(qpn uint32, pid int32, sent, rcvd uint64) server.QPInfo {
 	return server.QPInfo{Device: "blue", QPN: qpn, Type: "RC", State: "RTS", Peer: netip.MustParseAddr("192.0.2.2"),
-		Traffic: &server.Traffic{SentBytes: sent, RcvdBytes: rcvd, SentMessages: sent / 1000, RTT: 40 * time.Microsecond,
-			Window: 128},
+		Traffic: &server.Traffic{SentBytes: sent, RcvdBytes: rcvd, SentMessages: sent / 1000,
+			RTT: 40 * time.Microsecond, Window: 128},
 		Owner: server.Owner{PID: pid, Comm: fmt.Sprintf("app%d", pid)}}
 }
 
@@ -80,7 +80,8 @@ func TestView(t *testing.T) {
 func TestPrint(t *testing.T) {
 	failed := pair(0x21, 9, 0, 0)
 	failed.State, failed.Failed = "ERR", "the peer had no receive posted, 8 times"
-	rows := Rows(Sample{At: begin}, Sample{begin.Add(time.Second), []server.QPInfo{pair(0x11, 7, 1_250_000, 0), failed}})
+	rows := Rows(Sample{At: begin}, Sample{begin.Add(time.Second),
+		[]server.QPInfo{pair(0x11, 7, 1_250_000, 0), failed}})
 	var b strings.Builder
 	if err := Print(&b, &View{}, rows); err != nil {
 		t.Fatal(err)
@@ -96,8 +97,8 @@ blue    0x21  RC    ERR    192.0.2.2        -        -         -         -  40us
 }
 
 func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{0: "-", 0.04: "-", 0.5: "0.5", 2: "2", 9.96: "10", 999.4: "999", 999.6: "1.0k",
-		9949: "9.9k", 9950: "10k", 999_400: "999k", 999_500: "1.0M", 12.34e6: "12.3M"} {
+	for v, want := range map[float64]string{0: "-", 0.04: "-", 0.5: "0.5", 2: "2", 9.96: "10", 999.4: "999",
+		999.6: "1.0k", 9949: "9.9k", 9950: "10k", 999_400: "999k", 999_500: "1.0M", 12.34e6: "12.3M"} {
 		if got := count(v); got != want {
 			t.Errorf("count(%v): got %q, want %q", v, got, want)
 		}
