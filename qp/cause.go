@@ -9,8 +9,9 @@ import (
 // This file says why requests fail. The checks themselves return a status, a NAK code or a Fault; what they have found
 // is looked up again here, once something has failed.
 
-// causes is what a QP keeps of its failures. It is allocated by the first one.
+// causes is what a QP keeps of what has happened to it. It is allocated with the first packet, or the first failure.
 type causes struct {
+	traffic Traffic
 	failed  ib.Failure // the latest way to ERR or SQE
 	refused ib.Failure // the peer's latest request that was refused
 }

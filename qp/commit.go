@@ -140,7 +140,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	if c.res == nil {
 		r.acked = c.psn
 	}
-	r.msn = r.msn.Add(c.messages)
+	r.carriedOut(c.messages)
 	if c.hasWC {
 		r.q.complete(c.cq, &c.wc, c.solicited)
 	}
@@ -148,6 +148,12 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 		r.oweACK(now)
 	}
 	return true
+}
+
+// carriedOut counts messages of the peer that have taken effect.
+func (r *responder) carriedOut(messages int) {
+	r.msn = r.msn.Add(messages)
+	r.q.kept().traffic.RcvdMessages += uint64(messages)
 }
 
 // invalidate revokes the R_Key that a SEND with invalidate names. It is called when the SEND is carried
@@ -236,7 +242,8 @@ func (r *responder) refuseNow(c *commit) {
 // if a receive did.
 func (r *responder) notPlaced(c *commit) {
 	if c.messages > 0 { // packets of the train that were placed
-		r.acked, r.msn = c.psn.Add(-1), r.msn.Add(c.messages)
+		r.acked = c.psn.Add(-1)
+		r.carriedOut(c.messages)
 	}
 	op, failed := ib.WRWrite, refusal(c.psn, wire.NAKRemoteAccess)
 	if c.isSend {

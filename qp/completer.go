@@ -32,6 +32,7 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 		r.acknowledge(now, p.PSN.Add(1))
 	case p.AETH.Syndrome.IsRNR():
 		r.q.cfg.Stats.RcvdRNRErr++
+		r.q.kept().traffic.RcvdRNR++
 		if r.acknowledge(now, p.PSN) {
 			r.recovery.notReady(now, p.PSN, p.AETH.Syndrome)
 		}

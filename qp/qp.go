@@ -102,7 +102,7 @@ type QP struct {
 	// Owner is for the engine that holds the QP; the QP does not use it.
 	Owner any
 
-	causes *causes // nil until something fails
+	causes *causes // nil until the first packet
 
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised

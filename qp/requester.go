@@ -562,8 +562,11 @@ func (r *requester) finish(i uint32, status ib.WCStatus) {
 	}
 	r.q.cfg.SQ.Release(1)
 	op := &sendOps[s.wr.Opcode]
-	if status == ib.WCSuccess && op.wc == ib.WCSend {
-		r.q.cfg.Stats.RDMASends++
+	if status == ib.WCSuccess {
+		r.q.kept().traffic.SentMessages++
+		if op.wc == ib.WCSend {
+			r.q.cfg.Stats.RDMASends++
+		}
 	}
 	if status == ib.WCSuccess && !r.q.cfg.SigAll && s.wr.Flags&ib.SendSignaled == 0 {
 		return

@@ -348,6 +348,7 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
+		r.q.kept().traffic.SentRNR++
 		r.notReady(p)
 		r.owed.discarding = true
 		r.oweNAK(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))

@@ -1,5 +1,45 @@
 package qp
 
+// Traffic counts what one QP has sent and received since it was made. The engine counts the bytes, as it makes the
+// frames: from the BTH to the ICRC of each packet. Only the owner of the shard reads and writes it.
+type Traffic struct {
+	SentBytes    uint64
+	RcvdBytes    uint64
+	SentMessages uint64 // requests that have completed without an error
+	RcvdMessages uint64 // requests that were carried out. A WRITE may arrive as several, see Config.Trains
+	ResentPkts   uint64 // packets that were sent again, or answer a duplicate request
+	SentRNR      uint64 // RNR NAKs
+	RcvdRNR      uint64
+}
+
+// Path is what a QP knows of the way to its destination, which all QPs to it share (Flow).
+type Path struct {
+	Window   int   // congestion window, in packets
+	InFlight int   // packets
+	RTT      int64 // smoothed round trip in nanoseconds, with the peer's delay of ACKs; 0 before the first sample
+	MinRTT   int64 // the shortest; 0 before the first sample
+}
+
+// Traffic returns the counters of the QP, which the engine adds to.
+func (q *QP) Traffic() *Traffic { return &q.kept().traffic }
+
+// Counted returns the counters of the QP.
+func (q *QP) Counted() Traffic {
+	if q.causes == nil {
+		return Traffic{}
+	}
+	return q.causes.traffic
+}
+
+// Path returns the state of the way to the QP's destination; it is zero if there is none.
+func (q *QP) Path() Path {
+	if q.flow == nil {
+		return Path{}
+	}
+	f := q.flow
+	return Path{Window: f.cc.cwnd, InFlight: f.packets, RTT: f.rtt.mean, MinRTT: f.rtt.least}
+}
+
 // Stats holds the counters of the QPs of a shard. The names in the comments are those of
 // rdma_rxe's hw_counters, where it has them (rxe_hw_counters.c). Only the owner of the
 // shard reads and writes them.

@@ -14,6 +14,7 @@ type linuxCommands struct {
 	MR       mrCmd       `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
 	CM       cmCmd       `cmd:"" name:"cm" help:"Show the connection manager's IDs of a running daemon's clients, like rdma resource show cm_id."`
 	Stat     statCmd     `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
+	Top      topCmd      `cmd:"" help:"Show what the queue pairs of a running daemon's clients do, as it happens."`
 	Capture  captureCmd  `cmd:"" help:"Capture packets of a running daemon."`
 	Fault    faultCmd    `cmd:"" help:"Drop, delay, duplicate or corrupt packets of a running daemon, to test applications."`
 	Run      runCmd      `cmd:"" help:"Run a program in C that uses libibverbs, as it is, over the daemon."`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -30,13 +31,16 @@ type daemon struct {
 	live    host.Live // captures and faults
 	log     *slog.Logger
 
+	portsMu sync.Mutex
+	ports   map[string]portSeen // by the devices' names
+
 	treeMu sync.Mutex
 	tree   *sysfs.Tree // nil if it cannot be written
 }
 
 // openDaemon opens all devices. If one fails, it closes the others.
 func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
-	d := &daemon{started: time.Now(), log: log}
+	d := &daemon{started: time.Now(), log: log, ports: map[string]portSeen{}}
 	for i, device := range c.Devices {
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
@@ -59,8 +63,10 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 			return nil, nil, nil, errors.Join(err, d.close())
 		}
 		d.devices = append(d.devices, dev)
-		log.Info("device", "name", dev.Attr().Name, "link", dev.Link().Name, "note", dev.Link().Note, "shards",
-			dev.Shards())
+		d.observe(dev)
+		gids, _ := dev.GIDs(1) // it is open
+		log.Info("device", "name", dev.Attr().Name, "netif", dev.Link().NetIf, "addresses", addressesOf(gids), "link",
+			dev.Link().Name, "note", dev.Link().Note, "shards", dev.Shards())
 	}
 	var err error
 	if d.Server, err = server.New(d.devices, server.Options{Log: log, OnEvent: d.changed,
@@ -147,20 +153,18 @@ func (d *daemon) QPStates() map[string][ib.NumQPStates]int {
 	return states
 }
 
-// daemonStatus is the contents of /v1/status.
-type daemonStatus struct {
-	Version version        `json:"version"`
-	PID     int            `json:"pid"`
-	Started time.Time      `json:"started"`
-	Clients int            `json:"clients"`
-	Users   []server.Usage `json:"users"` // users with clients
-	Devices []admin.Device `json:"devices"`
-}
-
 // Status returns the state of the daemon and its devices.
 func (d *daemon) Status() any {
-	return daemonStatus{Version: readVersion(), PID: os.Getpid(), Started: d.started, Clients: d.Clients(),
-		Users: d.Usage(), Devices: d.Devices()}
+	return admin.Status{Version: readVersion(), PID: os.Getpid(), Started: d.started, Now: time.Now(),
+		Clients: d.Clients(), Users: d.Usage(), Devices: d.Devices()}
+}
+
+// addressesOf returns the addresses of a GID table.
+func addressesOf(gids []ib.GIDEntry) (list []netip.Addr) {
+	for _, e := range gids {
+		list = append(list, e.GID.Addr())
+	}
+	return list
 }
 
 // Devices returns a description of each device.
@@ -176,9 +180,12 @@ func (d *daemon) Devices() []admin.Device {
 			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
 		}
 		gids, _ := dev.GIDs(1)
-		for _, entry := range gids {
-			one.Addresses = append(one.Addresses, entry.GID.Addr())
+		one.Addresses = addressesOf(gids)
+		for _, e := range gids {
+			one.GIDIndexes = append(one.GIDIndexes, e.Index)
 		}
+		stats := dev.Stats()
+		one.Since, one.SentBytes, one.RcvdBytes = d.since(attr.Name), stats.Link.TxBytes, stats.Link.RxBytes
 		list = append(list, one)
 	}
 	return list
@@ -191,6 +198,8 @@ func (d *daemon) Counters() map[string]admin.Counters {
 		for _, c := range stats.Counters() {
 			all[name] = append(all[name], admin.Counter(c))
 		}
+		all[name] = append(all[name], admin.Counter{Name: admin.SentBytes, Value: stats.Link.TxBytes},
+			admin.Counter{Name: admin.RcvdBytes, Value: stats.Link.RxBytes})
 	}
 	return all
 }

@@ -152,12 +152,18 @@ func TestViews(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"devices",
 			`(?m)^    device          	   node GUID\n    ------          	-{16}\n    goroce_lo       	[0-9a-f]{16}\n$`},
-		{"status", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
+		{"status", `(?m)\Agoroced .*, process \d+, for .*: \d connections of 1 user\n` +
+			`goroce_lo: active for \d+s, interface lo, link udp, MTU 4096, 1 shard\n    GID 0: ` + d.addr +
+			`\n    sent .* B, received .* B\nuser .*, 1 queue pair, \d memory regions?, .*B pinned\n\z`},
+		{"status --rdma", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
 		{"qp", `(?m)^link goroce_lo/1 lqpn \d+ rqpn 0 type RC state INIT .* pid ` + pid + ` comm goroced`},
 		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid +
 			` comm goroced`},
 		{"cm", `^link goroce_lo/1 state LISTEN ps TCP pid \d+ comm goroced src-addr ` + d.addr + `:` + port},
-		{"stat", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
+		{"top -i 10ms", `(?m)^1 queue pairs of 1 processes.*\nDEVICE .*\ngoroce_lo +0x[0-9a-f]+ +RC +INIT .* ` + pid + `  goroced`},
+		{"top -i 10ms -p", `(?m)^DEVICE +QPS .*\ngoroce_lo +1 .* ` + pid + `  goroced`},
+		{"stat", `(?m)\A +goroce_lo +total\n +sent_bytes .*B\n +rcvd_bytes .*B\n`},
+		{"stat --rdma", `^link goroce_lo/1 sent_pkts \d+ rcvd_pkts \d+ duplicate_request 0 `},
 	} {
 		if out := success(t, with(c.args, d.admin)...); !regexp.MustCompile(c.want).MatchString(out) {
 			t.Errorf("%s says\n%s\nwant %s", c.args, out, c.want)
@@ -172,7 +178,7 @@ func TestViews(t *testing.T) {
 		qps[0].UID != uint32(os.Getuid()) {
 		t.Errorf("qp --json: %+v, %v", qps, err)
 	}
-	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat"} {
+	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat", "top"} {
 		p, code := goroced(t, with(view+" -d other", d.admin)...)
 		if code != exitFailure || p.out.String() != "" || !strings.Contains(p.err.String(), "allowed: goroce_lo") {
 			t.Errorf("%s of a device that is not there: exit code %d: %s%s", view, code, p.out.String(), p.err.String())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // startIn is startUntil in a network namespace. With the pattern "" it does not wait.
@@ -123,5 +125,36 @@ func TestInterrupted(t *testing.T) {
 	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(),
 		"goroced: interrupted while waiting for "+b.Addr4.String()+":7174 to answer the request\n") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestPortNews: the log of a daemon says what happens to its port, and each thing once.
+func TestPortNews(t *testing.T) {
+	t.Parallel()
+	a, _ := linktest.NewVeth(t, 1500)
+	dir := t.TempDir()
+	p, _ := startIn(t, a, "msg=ready", "serve", "--config", configFile(t, ""), "--socket", filepath.Join(dir, "s"),
+		"--admin", filepath.Join(dir, "a"), "--netif", a.IfName)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		p.done(t, "the daemon")
+	})
+	if log := p.err.String(); !regexp.MustCompile("netif=" + a.IfName + ` addresses="\[.*10\.99\.0\.1 `).MatchString(log) {
+		t.Errorf("got %q, want the interface and the addresses of the device", log)
+	}
+	for _, step := range []struct{ change, news string }{
+		{"address add 10.99.7.7/24 dev", `level=INFO msg="an address has come".* address=10\.99\.7\.7`},
+		{"address del 10.99.7.7/24 dev", `level=INFO msg="an address is gone".* address=10\.99\.7\.7`},
+		{"link set mtu 600", `level=INFO msg="the active MTU has changed".* was=1024 is=512`},
+		{"link set down", `level=WARN msg="the port is down`},
+		{"link set up", `level=INFO msg="the port is active"`},
+	} {
+		a.Command(t, "ip", append(strings.Fields(step.change), a.IfName)...)
+		news := regexp.MustCompile(step.news)
+		require.Until(t, "the log has "+step.news, func() bool { return news.MatchString(p.err.String()) })
+		if n := len(news.FindAllString(p.err.String(), -1)); n != 1 {
+			t.Errorf("after %s: got %d lines of the log with %q, want 1:\n%s", step.change, n, step.news,
+				p.err.String())
+		}
 	}
 }

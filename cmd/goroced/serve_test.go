@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/tests/linktest"
 )
 
@@ -30,13 +31,13 @@ func configFile(t *testing.T, text string) string {
 // and ends when it is told to.
 func TestServe(t *testing.T) {
 	dir, addr := t.TempDir(), linktest.Loopback().String()
-	admin := filepath.Join(dir, "a")
+	path := filepath.Join(dir, "a")
 	p, _ := startUntil(t, "msg=ready", "serve", "--config", configFile(t, "[[device]]\nname = 'overridden'"),
-		"--socket", filepath.Join(dir,
-			"s"), "--admin", admin, "--addr", addr, "--set", "device.name=blue", "--log-level", "debug")
+		"--socket", filepath.Join(dir, "s"),
+		"--admin", path, "--addr", addr, "--set", "device.name=blue", "--log-level", "debug")
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
 	get := func(path string) []byte {
 		t.Helper()
@@ -51,7 +52,7 @@ func TestServe(t *testing.T) {
 		}
 		return b
 	}
-	var s daemonStatus
+	var s admin.Status
 	if err := json.Unmarshal(get("/v1/status"), &s); err != nil {
 		t.Fatal(err)
 	}

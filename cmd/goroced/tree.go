@@ -23,8 +23,12 @@ func (d *daemon) createTree(socket string) {
 	}
 }
 
-// changed brings the tree up to date after an event of a device (server.Options.OnEvent).
-func (d *daemon) changed(roce.Device, ib.Event) {
+// changed logs what an event of a device has changed, and brings the tree up to date (server.Options.OnEvent).
+func (d *daemon) changed(dev roce.Device, e ib.Event) {
+	if e.Type == ib.EventDeviceFatal {
+		d.log.Error("the device is lost: its link has failed; restart the daemon", "device", dev.Attr().Name)
+	}
+	d.observe(dev)
 	d.treeMu.Lock()
 	defer d.treeMu.Unlock()
 	if d.tree == nil {

@@ -66,7 +66,6 @@ func (f *viewFlags) client(a *app) (*admin.Client, error) {
 
 type (
 	devicesCmd struct{ viewFlags }
-	statusCmd  struct{ viewFlags }
 	qpCmd      struct{ viewFlags }
 	mrCmd      struct{ viewFlags }
 	cmCmd      struct{ viewFlags }
@@ -79,23 +78,66 @@ func (c *devicesCmd) Run(a *app) error {
 	return show(&c.viewFlags, a, (*admin.Client).Devices, nameOfDevice, admin.PrintDevices)
 }
 
-// Run shows the ports as `rdma link` does. It fails if the daemon answers but does not go on.
-func (c *statusCmd) Run(a *app) error {
-	if err := c.show(a); err != nil {
-		return err
-	}
-	return admin.NewClient(c.Socket).Health(a.ctx)
+// statusCmd is `goroced status`.
+type statusCmd struct {
+	RDMA     bool          `name:"rdma" help:"Print the ports as rdma link does."`
+	Watch    bool          `short:"w" help:"Repeat, with rates."`
+	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
+	viewFlags
 }
 
-func (c *statusCmd) show(a *app) error {
-	if c.JSON && c.Device == "" {
-		status, err := admin.NewClient(c.Socket).Status(a.ctx)
-		if err != nil {
+// Run shows how the daemon and its devices are. It fails if the daemon answers but does not go on.
+func (c *statusCmd) Run(a *app) error {
+	if c.Interval <= 0 {
+		return driver.Refuse("status", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
+	}
+	client, err := c.client(a)
+	if err != nil {
+		return err
+	}
+	for before := (*admin.Status)(nil); ; {
+		s, err := client.Status(a.ctx)
+		if err == nil {
+			other := func(d admin.Device) bool { return c.Device != "" && d.Name != c.Device }
+			s.Devices = slices.DeleteFunc(s.Devices, other)
+			err = c.print(a, &s, before)
+		}
+		switch {
+		case c.Watch && a.ctx.Err() != nil:
+			return nil // interrupted: the usual end
+		case err != nil:
+			return err
+		case !c.Watch:
+			return client.Health(a.ctx)
+		}
+		before = &s
+		pause(a.ctx, c.Interval)
+	}
+}
+
+func (c *statusCmd) print(a *app, s, before *admin.Status) error {
+	switch {
+	case c.JSON && c.Watch:
+		return json.NewEncoder(a.out).Encode(s) // one object on each line
+	case c.JSON:
+		return printJSON(a.out, s)
+	case c.RDMA:
+		return admin.PrintLinks(a.out, a.term, s.Devices)
+	}
+	if c.Watch {
+		if err := admin.NextScreen(a.out, a.term); err != nil {
 			return err
 		}
-		return printJSON(a.out, status)
 	}
-	return show(&c.viewFlags, a, (*admin.Client).Devices, nameOfDevice, admin.PrintLinks)
+	return admin.PrintStatus(a.out, a.term, s, before)
+}
+
+// pause waits, or until the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // Run shows the queue pairs as `rdma resource show qp` does.
@@ -130,12 +172,13 @@ func (c *cmCmd) Run(a *app) error {
 
 // statCmd is `goroced stat`.
 type statCmd struct {
-	Watch    bool          `short:"w" help:"Repeat, and print the increase each time; the first time, since the device was opened. On a terminal: a table of what is not zero."`
+	RDMA     bool          `name:"rdma" help:"Print all counters as rdma statistic does; with --watch, their increase."`
+	Watch    bool          `short:"w" help:"Repeat, with what the interval has added. With --json that is all: an object a line, the first time since the device was opened."`
 	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
 	viewFlags
 }
 
-// Run shows the counters as `rdma statistic` does.
+// Run shows the counters.
 func (c *statCmd) Run(a *app) error {
 	if c.Interval <= 0 {
 		return driver.Refuse("stat", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
@@ -157,25 +200,30 @@ func (c *statCmd) Run(a *app) error {
 			return err
 		}
 		before = all
-		select {
-		case <-time.After(c.Interval):
-		case <-a.ctx.Done():
-		}
+		pause(a.ctx, c.Interval)
 	}
 }
 
 func (c *statCmd) print(a *app, all, before map[string]admin.Counters) error {
-	added := map[string]admin.Counters{}
+	increase := map[string]admin.Counters{} // the first time, since the device was opened
 	for name, counters := range all {
-		added[name] = counters.Since(before[name])
+		increase[name] = counters.Since(before[name])
 	}
 	switch {
 	case c.JSON && c.Watch:
-		return json.NewEncoder(a.out).Encode(added) // one object on each line
+		return json.NewEncoder(a.out).Encode(increase) // one object on each line
 	case c.JSON:
-		return printJSON(a.out, added)
-	case c.Watch && a.term.Real:
-		return admin.PrintChange(a.out, all, added, c.Interval)
+		return printJSON(a.out, all)
+	case c.RDMA:
+		return admin.PrintCounters(a.out, a.term, increase)
 	}
-	return admin.PrintCounters(a.out, a.term, added)
+	if c.Watch {
+		if err := admin.NextScreen(a.out, a.term); err != nil {
+			return err
+		}
+	}
+	if before == nil {
+		increase = nil
+	}
+	return admin.PrintStats(a.out, a.term, all, increase, c.Interval)
 }

@@ -39,12 +39,15 @@ var realClock = map[string]string{
 	"roce/daemon/server/receive.go":           "limits the wait for the kernel to close descriptors",
 	"roce/daemon/server/reply.go":             "limits how long replies may lie unread in a socket",
 	"roce/daemon/server/server.go":            "limits the wait for threads that hang in the kernel",
+	"roce/daemon/server/visit.go":             "for how long a process was there, for people",
 
 	"internal/socket/connect.go": "waits for room in the queue of a socket",
 
 	"cmd/goroced/daemon.go": "when the daemon has started, for people",
+	"cmd/goroced/port.go":   "since when a port is as it is, for people",
 	"cmd/goroced/view.go":   "pauses between looks at a daemon",
 
+	tool + "top/sample.go":    "rates of a daemon that runs",
 	tool + "admin/server.go":  "deadline of a socket",
 	tool + "demo/measure.go":  "measures the machine",
 	tool + "demo/pair.go":     "polls a device on the machine's network",

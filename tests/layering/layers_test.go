@@ -126,6 +126,7 @@ var layers = []struct {
 		{tool + "launch", []string{"roce/host", "roce/daemon/dropin", "internal/socket", tool + "config"}},
 		{tool + "admin", []string{"internal/cells", "ib", "ib/driver", "roce/link/wrap", "roce/host",
 			"roce/daemon/server", tool + "term", "internal/socket", tool + "serve"}},
+		{tool + "top", []string{"internal/cells", "roce/daemon/server"}},
 		{tool + "demo", []string{"ib", "ib/driver", "wire", "roce/trace", "roce/trace/capfile", "roce/link",
 			"roce/link/mem", "roce/link/wrap", "roce", "roce/host", tool + "term", tool + "device", tool + "admin"}},
 		{tool + "doctor", []string{"internal/cells", "ib", "wire", "roce/neigh", "roce/link", "roce/link/port",
@@ -135,7 +136,7 @@ var layers = []struct {
 			"roce/daemon/server", tool + "similar", tool + "term", "internal/socket", tool + "config",
 			tool + "device", tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
 			tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs",
-			tool + "launch", tool + "admin", tool + "demo", tool + "doctor"}},
+			tool + "launch", tool + "admin", tool + "top", tool + "demo", tool + "doctor"}},
 	}},
 	{"the front page, and programs to copy", []row{
 		{"github.com/goroce/goroce", nil},
@@ -169,7 +170,7 @@ var layers = []struct {
 		{"tests/perf", []string{"ib", "qp/ring", "roce/link/wrap", "roce/link/udp", "roce", "roce/host",
 			"roce/daemon/client", "roce/daemon/dropin", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab"}},
 		{"tests/perf/cmd/perf", []string{"tests/perf"}},
-		{"tests/programs", []string{"roce/daemon/dropin", "tests/gobuild"}},
+		{"tests/programs", []string{"roce/daemon/dropin", "tests/gobuild", "tests/linktest"}},
 	}},
 	{"tests that nothing imports", []row{
 		{"tests/abi", nil},

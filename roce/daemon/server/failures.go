@@ -50,6 +50,7 @@ func (c *session) QPFailed(f device.QPFailure) {
 	if i.Failed = sentence(f.Failed); f.Refused.Cause != f.Failed.Cause {
 		i.Refused = sentence(f.Refused)
 	}
+	c.visit.failedQP(i.Failed)
 	if i.level = slog.LevelDebug; !c.failed.Swap(true) {
 		i.level = slog.LevelInfo
 	}

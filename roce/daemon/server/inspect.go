@@ -35,7 +35,25 @@ type QPInfo struct {
 	PathMTU int        `json:"path_mtu,omitempty"`
 	Failed  string     `json:"failed,omitempty"`  // why it has failed
 	Refused string     `json:"refused,omitempty"` // the latest request of the peer that it has refused
+	Traffic *Traffic   `json:"traffic,omitempty"`
 	Owner
+}
+
+// Traffic is what a queue pair has sent and received since it was made, and the way to its destination. Bytes are those
+// of its packets, from the BTH to the ICRC.
+type Traffic struct {
+	SentBytes    uint64 `json:"sent_bytes"`
+	RcvdBytes    uint64 `json:"rcvd_bytes"`
+	SentMessages uint64 `json:"sent_messages"` // work requests that have completed
+	RcvdMessages uint64 `json:"rcvd_messages"` // requests of the peer that were carried out
+	ResentPkts   uint64 `json:"resent_pkts"`
+	SentRNR      uint64 `json:"send_rnr_err"` // RNR NAKs
+	RcvdRNR      uint64 `json:"rcvd_rnr_err"`
+
+	Window   int           `json:"window,omitempty"`    // congestion window in packets
+	InFlight int           `json:"in_flight,omitempty"` // packets, of all the user's queue pairs to this destination
+	RTT      time.Duration `json:"rtt_ns,omitempty"`    // smoothed
+	MinRTT   time.Duration `json:"min_rtt_ns,omitempty"`
 }
 
 // MRInfo describes a client's memory region. Number, key and IOVA let a peer access the memory:
@@ -137,6 +155,10 @@ func (s *Server) QPs() []QPInfo {
 			RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), Owner: who}
 		if failed, refused, err := q.Failure(); err == nil {
 			i.Failed, i.Refused = sentence(failed), sentence(refused)
+		}
+		if t, path, err := q.Traffic(); err == nil {
+			i.Traffic = &Traffic{t.SentBytes, t.RcvdBytes, t.SentMessages, t.RcvdMessages, t.ResentPkts, t.SentRNR,
+				t.RcvdRNR, path.Window, path.InFlight, time.Duration(path.RTT), time.Duration(path.MinRTT)}
 		}
 		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.StateRTR {
 			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)

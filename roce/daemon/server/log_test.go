@@ -30,7 +30,9 @@ func TestKinds(t *testing.T) {
 // says how.
 func TestClientGone(t *testing.T) {
 	log := make(lines, 16)
-	_, dial := byHand(t, func(s *Server) { s.log = slog.New(slog.NewTextHandler(log, nil)) })
+	_, dial := byHand(t, func(s *Server) {
+		s.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	for _, c := range []struct {
 		leave func(*abi.Conn) error
 		fails bool

@@ -42,8 +42,10 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	}
 	o := &object{kind: kindQP, value: q, rings: c.made}
 	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
+	c.visit.madeQP()
 	o.close = x.using(func() error {
 		c.unassign(q, doorbell)
+		c.visit.closesQP(q)
 		o.gone = c.ownTurn(q, q.Destroy())
 		return nil
 	})

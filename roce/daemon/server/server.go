@@ -56,6 +56,7 @@ type Server struct {
 	accounts                     accounts
 	memfds                       memfds
 	failures                     failures
+	visits                       visits
 	strangers                    *closer // for connections whose user is not known
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options
@@ -324,14 +325,19 @@ func (s *Server) attend(c *session) {
 		return
 	}
 	log := s.log.With("pid", c.who.Pid, "uid", c.who.Uid)
-	log.Info("client connected")
+	log.Debug("client connected")
+	c.visit = s.visits.enter(c.who.Pid, c.who.Uid)
 	err := c.serve()
 	c.end()
 	s.exit(c)
 	if err != nil {
-		log = log.With("err", err)
+		log.Info("client gone", "err", err)
+	} else {
+		log.Debug("client gone")
 	}
-	log.Info("client gone")
+	if s.visits.leave(c.visit) {
+		c.visit.log(s.log)
+	}
 }
 
 func (s *Server) enter(c *session) bool {

@@ -26,9 +26,10 @@ import (
 // session is one client's connection and the objects that it has created. It is a tenant of its
 // device (device.Tenant). Its goroutine carries out one request after another.
 type session struct {
-	srv  *Server
-	conn *abi.Conn
-	who  *unix.Ucred
+	srv   *Server
+	conn  *abi.Conn
+	who   *unix.Ucred
+	visit *visit // of its process
 
 	greeted   bool
 	told      bool      // that another process sends requests
@@ -139,7 +140,7 @@ func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 
 func newSession(s *Server, conn *abi.Conn, who *unix.Ucred, user *account) *session {
 	c := &session{srv: s, conn: conn, who: who, user: user, objects: map[abi.Handle]*object{},
-		handles: map[any]*object{}, ending: make(chan struct{})}
+		handles: map[any]*object{}, ending: make(chan struct{}), visit: &visit{}}
 	c.ties.Store(1) // the connection
 	if err := c.conn.TellSenders(); err != nil {
 		s.log.Error("requests of a client will be refused: the kernel does not tell who sends them", "err", err)

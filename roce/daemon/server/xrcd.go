@@ -266,6 +266,7 @@ func (c *session) addTarget(x *xrcd, q *device.QP) abi.Handle {
 		o.gone = c.ownTurn(q, nil)
 		return nil
 	})
+	c.visit.madeQP()
 	return c.add(o)
 }
 
@@ -285,6 +286,7 @@ func (d *domain) leave(c *session, q *device.QP) {
 	last := len(d.openers[q]) == 1
 	d.mu.Unlock()
 	if last { // without mu, which Event takes under locks of the device
+		c.visit.closesQP(q)
 		q.Destroy()
 		delete(d.targets, q.Num())
 		d.targets = compact(d.targets, &d.deleted[0])

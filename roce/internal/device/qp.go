@@ -279,6 +279,19 @@ func (q *QP) Failure() (failed, refused ib.Failure, err error) {
 	return failed, refused, nil
 }
 
+// Traffic returns what the QP has sent and received since it was made, and the state of the way to its destination.
+func (q *QP) Traffic() (traffic qp.Traffic, path qp.Path, err error) {
+	const op = "query traffic of QP"
+	if err := q.err(op); err != nil {
+		return traffic, path, err
+	}
+	traffic, path, open := q.part.Traffic()
+	if !open { // closed concurrently
+		return traffic, path, q.err(op)
+	}
+	return traffic, path, nil
+}
+
 // own is err for operations on the application's end of the rings, which a tenant's QP lacks.
 func (q *QP) own(op string) error {
 	if q.pd.tenant != nil {

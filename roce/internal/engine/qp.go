@@ -220,6 +220,17 @@ func (q *QP) Failure() (failed, refused ib.Failure, open bool) {
 	return failed, refused, true
 }
 
+// Traffic returns what the QP has sent and received, and the state of the way to its destination. It returns false if
+// the QP is closed.
+func (q *QP) Traffic() (traffic qp.Traffic, path qp.Path, open bool) {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	if q.core == nil {
+		return traffic, path, false
+	}
+	return q.core.Counted(), q.core.Path(), true
+}
+
 // setPath sets the addressing of a QP, and finds the congestion account of its destination.
 func (s *Shard) setPath(q *QP, path *link.Run) {
 	s.ready.remove(q) // applyEffects puts it back, into the queue of its new peerShard

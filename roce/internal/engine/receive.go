@@ -155,7 +155,14 @@ func (r *receiver) run(run *link.Run, from int) int {
 		p.ECN = ecn
 		if p.Opcode.Service() == wire.UD {
 			r.datagram(run, i, p)
-		} else if q := r.dispatch(run, p); q != nil && trains && wire.AlikeLen(p.Opcode) > 0 {
+			continue
+		}
+		q := r.dispatch(run, p)
+		if q == nil {
+			continue
+		}
+		q.core.Traffic().RcvdBytes += uint64(len(frame))
+		if trains && wire.AlikeLen(p.Opcode) > 0 {
 			var taken int
 			taken, trains = r.train(q, run, i, prefix)
 			i += taken
@@ -191,6 +198,7 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 		took := q.core.HandleAlike(r.s.now, run.Buf[first*run.Size:(first+n)*run.Size], run.Size,
 			wire.ECNOf(run.TrafficClass))
 		r.s.stats.RcvdPkts += uint64(took)
+		q.core.Traffic().RcvdBytes += uint64(took * run.Size)
 		r.s.applyEffects(q)
 		if taken += took; took < n {
 			return taken, false
@@ -293,9 +301,10 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 		outer.ID = run.ID + uint16(i)
 	}
 	var grh [ib.GRHLen]byte
-	outer.PutGRH(&grh, len(run.Frame(i)))
+	size := len(run.Frame(i))
+	outer.PutGRH(&grh, size)
 	if !isMulticast(&run.Dst) {
-		r.deliver(r.s.qpns.get(p.DestQP), p, &grh)
+		r.deliver(r.s.qpns.get(p.DestQP), p, &grh, size)
 		return
 	}
 	members := r.s.groups[run.Dst].members
@@ -304,14 +313,14 @@ func (r *receiver) datagram(run *link.Run, i int, p *wire.Packet) {
 		return
 	}
 	for _, q := range members {
-		r.deliver(q, p, &grh)
+		r.deliver(q, p, &grh, size)
 	}
 	r.work += len(members) - 1
 	r.copied += (len(members) - 1) * len(p.Payload)
 }
 
-// deliver hands a datagram to one QP.
-func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
+// deliver hands a datagram, which came in a frame of that size, to one QP.
+func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte, size int) {
 	st := &r.s.stats
 	switch {
 	case q == nil:
@@ -320,6 +329,7 @@ func (r *receiver) deliver(q *QP, p *wire.Packet, grh *[ib.GRHLen]byte) {
 		st.DropService++
 	default:
 		st.RcvdPkts++
+		q.core.Traffic().RcvdBytes += uint64(size)
 		r.s.current = q
 		q.core.HandleDatagram(r.s.now, p, grh)
 		r.s.applyEffects(q)

@@ -71,14 +71,22 @@ func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
 	t.s.current = q
 	n := q.core.NextPackets(now, t.packets)
-	packets := n
+	packets, again, before := n, 0, t.bytes
 	for i := range t.packets[:n] {
 		p := &t.packets[i]
 		packets += p.Train
+		if p.Again {
+			again += 1 + p.Train
+		}
 		if err := t.addTrain(q, p); err != nil {
 			q.core.SendFailed(now, p)
 			break
 		}
+	}
+	if n > 0 {
+		traffic := q.core.Traffic()
+		traffic.SentBytes += uint64(t.bytes - before)
+		traffic.ResentPkts += uint64(again)
 	}
 	q.core.Sent(now)
 	taken := t.s.applyEffects(q)

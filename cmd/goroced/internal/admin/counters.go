@@ -16,6 +16,22 @@ type Counter struct {
 // they are one object.
 type Counters []Counter
 
+// Names of counters that rdma_rxe's hw_counters do not have: bytes of packets, from the BTH to the ICRC.
+const (
+	SentBytes = "sent_bytes"
+	RcvdBytes = "rcvd_bytes"
+)
+
+// get returns the value of a counter, 0 if there is none of that name.
+func (c Counters) get(name string) uint64 {
+	for _, counter := range c {
+		if counter.Name == name {
+			return counter.Value
+		}
+	}
+	return 0
+}
+
 // MarshalJSON implements json.Marshaler. It keeps the order.
 func (c Counters) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}

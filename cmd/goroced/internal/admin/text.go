@@ -161,20 +161,45 @@ func PrintCounters(w io.Writer, t term.Terminal, all map[string]Counters) error 
 // clearScreen clears a terminal and moves the cursor to its top (ECMA-48: CUP, ED).
 const clearScreen = "\x1b[H\x1b[2J"
 
-// PrintChange prints, on a cleared terminal, all counters that are not zero, and what the last interval has added.
-func PrintChange(w io.Writer, all, added map[string]Counters, interval time.Duration) error {
-	var b strings.Builder
-	b.WriteString(clearScreen)
-	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(tw, "%s\ttotal\tin %v\t\n", name, interval)
-		for i, c := range all[name] {
-			if c.Value > 0 {
-				fmt.Fprintf(tw, "%s\t%d\t%d\t\n", c.Name, c.Value, added[name][i].Value)
-			}
-		}
+// NextScreen begins a new screen on a terminal, and a new paragraph elsewhere.
+func NextScreen(w io.Writer, t term.Terminal) error {
+	begin := "\n"
+	if t.Real {
+		begin = clearScreen
 	}
-	_ = tw.Flush()
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, begin)
 	return err
+}
+
+// PrintStats prints what is not zero, bytes first. If added is not nil, it has what the last interval has added.
+func PrintStats(w io.Writer, t term.Terminal, all, added map[string]Counters, interval time.Duration) error {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
+		c, more := all[name], added[name]
+		fmt.Fprintf(tw, "%s\ttotal\t", name)
+		if added != nil {
+			fmt.Fprintf(tw, "in %v\t", interval)
+		}
+		tw.Write([]byte("\n"))
+		for _, bytes := range []string{SentBytes, RcvdBytes} {
+			fmt.Fprintf(tw, "%s\t%s\t", bytes, Bytes(float64(c.get(bytes))))
+			if added != nil {
+				fmt.Fprintf(tw, "%.3f Gb/s\t", 8*float64(more.get(bytes))/interval.Seconds()/1e9)
+			}
+			tw.Write([]byte("\n"))
+		}
+		for _, counter := range c {
+			if counter.Value == 0 || counter.Name == SentBytes || counter.Name == RcvdBytes {
+				continue
+			}
+			fmt.Fprintf(tw, "%s\t%d\t", counter.Name, counter.Value)
+			if added != nil {
+				fmt.Fprintf(tw, "%d\t", more.get(counter.Name))
+			}
+			tw.Write([]byte("\n"))
+		}
+		_ = tw.Flush()
+	}
+	return onScreen(w, t, b.String())
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"time"
 
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	srv "github.com/goroce/goroce/roce/daemon/server"
@@ -25,6 +26,22 @@ type Device struct {
 	Shards    int          `json:"shards"`
 	Addresses []netip.Addr `json:"addresses"`        // in GID order
 	Faults    int          `json:"faults,omitempty"` // that are injected into its packets
+
+	GIDIndexes []int     `json:"gid_indexes"` // of the addresses
+	Since      time.Time `json:"since"`       // the port is in its state
+	SentBytes  uint64    `json:"sent_bytes"`  // of packets, from the BTH to the ICRC
+	RcvdBytes  uint64    `json:"rcvd_bytes"`
+}
+
+// Status is the state of a daemon, the contents of /v1/status.
+type Status struct {
+	Version any         `json:"version"` // what `goroced version --json` prints
+	PID     int         `json:"pid"`
+	Started time.Time   `json:"started"`
+	Now     time.Time   `json:"now"`
+	Clients int         `json:"clients"`
+	Users   []srv.Usage `json:"users"` // users with clients
+	Devices []Device    `json:"devices"`
 }
 
 // GUID is a node GUID. In JSON it is a string in ibv_devinfo's four groups, because many JSON parsers would round a
@@ -165,9 +182,9 @@ func (c *Client) Counters(ctx context.Context) (all map[string]Counters, err err
 }
 
 // Status returns the contents of /v1/status.
-func (c *Client) Status(ctx context.Context) (text json.RawMessage, err error) {
-	err = c.call(ctx, http.MethodGet, "status", nil, &text)
-	return text, err
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	err = c.call(ctx, http.MethodGet, "status", nil, &s)
+	return s, err
 }
 
 // DeviceOfQP returns the device name of q.

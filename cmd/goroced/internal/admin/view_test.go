@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -78,19 +79,69 @@ link a/1 lqpn 21 type XRC_INI state RTR sq-psn 0 path-mig-state MIGRATED pid 7 c
 	}
 }
 
-// TestPrintChange: what is not zero, with what was added.
-func TestPrintChange(t *testing.T) {
-	all := map[string]Counters{"a": {{"sent_pkts", 100}, {"rcvd_pkts", 0}, {"rdma_sends", 3}}}
-	added := map[string]Counters{"a": {{"sent_pkts", 10}, {"rcvd_pkts", 0}, {"rdma_sends", 0}}}
+// TestPrintStats: what is not zero, bytes first, with what was added.
+func TestPrintStats(t *testing.T) {
+	all := map[string]Counters{"a": {{"sent_pkts", 100}, {"rcvd_pkts", 0}, {"rdma_sends", 3},
+		{SentBytes, 12_345_678}}}
+	added := map[string]Counters{"a": {{"sent_pkts", 10}, {"rcvd_pkts", 0}, {"rdma_sends", 0},
+		{SentBytes, 250_000_000}}}
+	for _, c := range []struct {
+		added map[string]Counters
+		want  string
+	}{{nil, `            a     total
+   sent_bytes   12.3 MB
+   rcvd_bytes       0 B
+    sent_pkts       100
+   rdma_sends         3
+`}, {added, `            a     total        in 2s
+   sent_bytes   12.3 MB   1.000 Gb/s
+   rcvd_bytes       0 B   0.000 Gb/s
+    sent_pkts       100           10
+   rdma_sends         3            0
+`}} {
+		var b strings.Builder
+		if err := PrintStats(&b, term.Terminal{}, all, c.added, 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, b.String()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}
+
+// TestPrintStatus: a daemon with two devices, and its rates since the status before.
+func TestPrintStatus(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(sent uint64, now time.Time) *Status {
+		return &Status{Version: map[string]any{"version": "v0.1.0"}, PID: 7, Started: now.Add(-50 * time.Hour),
+			Now: now, Clients: 3, Users: []srv.Usage{{UID: 4_000_000_000,
+				Amount: map[string]int64{"connections": 3, "qps": 1, "mrs": 2, "pinned": 1 << 20}}},
+			Devices: []Device{{Name: "blue", State: "PORT_ACTIVE", Link: "udp", NetIf: "eth0", MTU: 1024, Shards: 1,
+				Addresses:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")},
+				GIDIndexes: []int{1, 4}, Since: now.Add(-90 * time.Minute), SentBytes: sent, RcvdBytes: 999},
+				{Name: "red", State: "PORT_DOWN", Link: "rawsock", NetIf: "eth1", MTU: 4096, Shards: 2,
+					Since: now.Add(-3 * time.Second), Faults: 2}}}
+	}
+	const want = `goroced v0.1.0, process 7, for 2 days 2h: 3 connections of 1 user
+blue: active for 1h30m, interface eth0, link udp, MTU 1024, 1 shard
+    GID 1: 192.0.2.1
+    GID 4: fe80::1
+    sent 2.0 GB, received 999 B; at present 8.00 and 0.00 Gb/s
+red: down for 3s, interface eth1, link rawsock, MTU 4096, 2 shards
+    sent 0 B, received 0 B; at present 0.00 and 0.00 Gb/s
+    faults are injected into its packets: 2; ` + "`goroced fault list`" + ` shows them
+user 4000000000: 3 connections, 1 queue pair, 2 memory regions, 1.0 MB pinned
+`
 	var b strings.Builder
-	if err := PrintChange(&b, all, added, time.Second); err != nil {
+	if err := PrintStatus(&b, term.Terminal{}, at(2e9, now), at(1e9, now.Add(-time.Second))); err != nil {
 		t.Fatal(err)
 	}
-	const want = "\x1b[H\x1b[2J" + `            a   total   in 1s
-    sent_pkts     100      10
-   rdma_sends       3       0
-`
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	b.Reset()
+	if err := PrintStatus(&b, term.Terminal{}, at(5, now), at(9, now.Add(-time.Second))); err != nil ||
+		strings.Contains(strings.Split(b.String(), "\n")[4], "present") {
+		t.Errorf("got %v and rates of another daemon's counters:\n%s", err, &b)
 	}
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,22 +87,15 @@ func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, er
 func (e *env) look(path string) (text string, faults int, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
-	answer, err := admin.NewClient(path).Status(ctx)
+	status, err := admin.NewClient(path).Status(ctx)
 	if err != nil {
 		return "", 0, errors.Join(err, context.Cause(ctx))
 	}
-	var status struct {
-		Version struct{ Version string }
-		PID     int
-		Clients int
-		Devices []struct{ Faults int }
+	for i := range status.Devices {
+		faults += status.Devices[i].Faults
 	}
-	err = json.Unmarshal(answer, &status)
-	for _, d := range status.Devices {
-		faults += d.Faults
-	}
-	text = fmt.Sprintf("goroced %s, process %d, clients: %d", status.Version.Version, status.PID, status.Clients)
-	return text, faults, err
+	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.VersionText(), status.PID, status.Clients), faults,
+		nil
 }
 
 // checkDaemon connects to the daemons that programs would find. A daemon is optional: programs can open devices

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/goroce/goroce/roce/internal/device"
+)
+
+// visit is what a client process has done, over all of its connections, from the first to the last that it has at a
+// time. The log has a line of it at the end.
+type visit struct {
+	pid   int32
+	uid   uint32
+	comm  string
+	began time.Time
+
+	mu          sync.Mutex // guards the following fields
+	connections int        // that are open
+	all         int        // that were opened
+	qps         int
+	sent, rcvd  uint64 // bytes of the packets of queue pairs that are closed
+	failed      string // why its first queue pair has failed
+}
+
+// visits has a visit for each process with a connection.
+type visits struct {
+	mu    sync.Mutex
+	byPID map[int32]*visit
+}
+
+// enter counts a connection of a process.
+func (v *visits) enter(pid int32, uid uint32) *visit {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	one := v.byPID[pid]
+	if one == nil {
+		if v.byPID == nil {
+			v.byPID = map[int32]*visit{}
+		}
+		one = &visit{pid: pid, uid: uid, comm: nameOf(pid), began: time.Now()}
+		v.byPID[pid] = one
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.connections++
+	one.all++
+	return one
+}
+
+// leave ends a connection. It reports whether it was the last one of its process.
+func (v *visits) leave(one *visit) (last bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.connections--; one.connections > 0 {
+		return false
+	}
+	delete(v.byPID, one.pid)
+	return true
+}
+
+// madeQP counts a queue pair. With the first one the process is the program, whatever has started it.
+func (one *visit) madeQP() {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.qps++; one.qps == 1 {
+		one.comm = nameOf(one.pid)
+	}
+}
+
+// closesQP adds what a queue pair has sent and received, which is about to be closed.
+func (one *visit) closesQP(q *device.QP) {
+	t, _, err := q.Traffic()
+	if err != nil {
+		return
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.sent, one.rcvd = one.sent+t.SentBytes, one.rcvd+t.RcvdBytes
+}
+
+// failedQP notes why a queue pair has failed. It is called on the device's goroutines.
+func (one *visit) failedQP(why string) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.failed == "" {
+		one.failed = why
+	}
+}
+
+// log says what a process that is gone has done. One without a queue pair has only asked.
+func (one *visit) log(log *slog.Logger) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	attrs := []any{"pid", one.pid, "comm", one.comm, "uid", one.uid, "for", time.Since(one.began).Round(time.Millisecond),
+		"connections", one.all, "qps", one.qps, "sent_bytes", one.sent, "rcvd_bytes", one.rcvd}
+	if one.failed != "" {
+		attrs = append(attrs, "failed", one.failed)
+	}
+	if one.qps == 0 {
+		log.Debug("process gone", attrs...)
+		return
+	}
+	log.Info("process gone", attrs...)
+}
