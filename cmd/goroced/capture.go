@@ -5,8 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/cmd/goroced/internal/decode"
 )
 
 // adminFlags select the daemon.
@@ -15,9 +17,8 @@ type adminFlags struct {
 	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one if one is needed)."`
 }
 
-// captureCmd is `goroced capture`.
-type captureCmd struct {
-	Output string `short:"o" placeholder:"FILE" type:"path" help:"pcapng file to write (default: standard output)."`
+// packetFlags select packets of a daemon.
+type packetFlags struct {
 	QP     uint32 `name:"qp" placeholder:"N" help:"Only this queue pair, both ways if it is connected."`
 	PeerQP uint32 `name:"peer-qp" placeholder:"N" help:"Only this queue pair of a peer."`
 	Peer   string `placeholder:"IP" help:"Only this peer."`
@@ -25,12 +26,24 @@ type captureCmd struct {
 	adminFlags
 }
 
+// capture writes the selected packets to w as they come.
+func (c *packetFlags) capture(a *app, w io.Writer) (admin.CaptureResult, error) {
+	return admin.NewClient(c.Socket).Capture(a.ctx, w, admin.CaptureOptions{Device: c.Device, QP: c.QP,
+		PeerQP: c.PeerQP, Peer: c.Peer, Packets: c.Count})
+}
+
+// captureCmd is `goroced capture`.
+type captureCmd struct {
+	Output string `short:"o" placeholder:"FILE" type:"path" help:"pcapng file to write (default: standard output)."`
+	packetFlags
+}
+
 // Help is printed under the flags.
 func (*captureCmd) Help() string {
 	return "Shows the packets of a running daemon as they are on the wire, also those between two programs on this " +
 		"machine. Faults act on sent packets before the capture, and on received packets after it. " +
-		"`goroced capture --qp 0x11 | goroced decode -` explains the packets, `| wireshark -k -i -` shows them as " +
-		"they come."
+		"`goroced watch` explains the packets as they come, `goroced capture | wireshark -k -i -` shows them in " +
+		"Wireshark."
 }
 
 // Run runs the subcommand.
@@ -44,15 +57,62 @@ func (c *captureCmd) Run(a *app) error {
 		defer f.Close() // Capture returns errors of writing
 		out = f
 	} else if a.term.Real {
-		return errors.New("a capture is not for terminals: give -o FILE, or pipe it into `goroced decode -` or " +
-			"`wireshark -k -i -`")
+		return errors.New("a capture is not for terminals: give -o FILE, pipe it into `wireshark -k -i -`, or see it " +
+			"explained by `goroced watch`")
 	}
-	got, err := admin.NewClient(c.Socket).Capture(a.ctx, out, admin.CaptureOptions{
-		Device: c.Device, QP: c.QP, PeerQP: c.PeerQP, Peer: c.Peer, Packets: c.Count})
+	got, err := c.capture(a, out)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets,
 		got.Lost)
 	return err
+}
+
+// watchCmd is `goroced watch`.
+type watchCmd struct {
+	packetFlags
+	decodeFlags
+}
+
+// Help is printed under the flags.
+func (*watchCmd) Help() string {
+	return "Explains the packets of a running daemon as they come: `goroced capture` and `goroced decode` in one. " +
+		"When it is interrupted, or has shown as many packets as -c says, it prints a summary of each connection."
+}
+
+// Run runs the subcommand.
+func (c *watchCmd) Run(a *app) error {
+	o, err := c.options(a, "watched", c.QP)
+	if err != nil {
+		return err
+	}
+	in, out := io.Pipe()
+	captured := make(chan error, 1)
+	go func() {
+		_, err := c.capture(a, &announced{Writer: out, to: a.err})
+		_ = out.Close()
+		captured <- err
+	}()
+	_, err = decode.Run(a.out, in, o)
+	_ = in.CloseWithError(err)
+	if captureErr := <-captured; captureErr != nil {
+		return captureErr // without a capture there is nothing to decode
+	}
+	return err
+}
+
+// announced is where a capture goes. It says when that has begun, which is with the header of the file.
+type announced struct {
+	io.Writer
+	to    io.Writer
+	begun bool
+}
+
+func (w *announced) Write(b []byte) (int, error) {
+	if !w.begun {
+		w.begun = true
+		fmt.Fprintln(w.to, "packets are shown as they come; Ctrl-C ends it with a summary")
+	}
+	return w.Writer.Write(b)
 }

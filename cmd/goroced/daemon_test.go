@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/devinfo"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // served is a daemon of this program, on loopback.
@@ -238,6 +239,32 @@ func TestWatch(t *testing.T) {
 	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitFailure ||
 		!strings.Contains(p.err.String(), "more than 0") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// TestWatchPackets: the packets of a daemon are explained as they come, those of the connection managers in the ladder
+// of the connection that they make.
+func TestWatchPackets(t *testing.T) {
+	t.Parallel()
+	d := newServed(t)
+	all, _ := startUntil(t, "as they come", with("watch --width 240", d.admin)...)
+	ladders, _ := startUntil(t, "as they come", with("watch --ladder", d.admin)...)
+	server, port := serve(t, with("rping -s -a "+d.addr, d.client)...)
+	success(t, with("rping -c -C 3 -V -a "+d.addr+" -p "+port, d.client)...)
+	server.done(t, "rping -s")
+	require.Until(t, "the last packet is shown", func() bool { return strings.Contains(all.out.String(), "CM DREP") })
+	for _, p := range []*process{all, ladders} {
+		if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		p.done(t, "watch")
+	}
+	ladder := regexp.MustCompile(`(?s)CM REQ[^\n]*\n.*CM RTU.*SEND Only.*CM DREQ.*\n\nwatched`)
+	if out := ladders.out.String(); !ladder.MatchString(out) {
+		t.Errorf("got\n%s\nwant the connection from the REQ on in one ladder", out)
+	}
+	if out := all.out.String(); !strings.Contains(out, "watched: ") || !strings.Contains(out, "READ 1 (#") {
+		t.Errorf("got\n%s\nwant what packets mean, and a summary", out)
 	}
 }
 

@@ -95,8 +95,9 @@ func (one *visit) failedQP(why string) {
 func (one *visit) log(log *slog.Logger) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	attrs := []any{"pid", one.pid, "comm", one.comm, "uid", one.uid, "for", time.Since(one.began).Round(time.Millisecond),
-		"connections", one.all, "qps", one.qps, "sent_bytes", one.sent, "rcvd_bytes", one.rcvd}
+	attrs := []any{"pid", one.pid, "comm", one.comm, "uid", one.uid,
+		"for", time.Since(one.began).Round(time.Millisecond), "connections", one.all, "qps", one.qps,
+		"sent_bytes", one.sent, "rcvd_bytes", one.rcvd}
 	if one.failed != "" {
 		attrs = append(attrs, "failed", one.failed)
 	}

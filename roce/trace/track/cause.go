@@ -17,19 +17,23 @@ const (
 	WhyRNR                 // an RNR NAK, after the delay that it asks for
 	WhyResponse            // an implied NAK: a later response arrived while one was missing (IBTA 9.7.5.1.4)
 	WhyGoBack              // an earlier packet was retransmitted, and this one follows it
+	WhyProbe               // without any of those, sooner than ACK timeouts are: a probe, as goroce sends them
 	numWhys     = iota
 )
 
 // String returns one word for the reason.
 func (w Why) String() string {
-	return [numWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back"}[w]
+	return [numWhys]string{"timeout", "nak", "rnr-nak", "missing-response", "go-back", "probe"}[w]
 }
+
+// timed reports whether a timer of the requester has expired: it has heard nothing.
+func (w Why) timed() bool { return w == WhyTimeout || w == WhyProbe }
 
 // Cause is the cause of a retransmission.
 type Cause struct {
 	Why Why
-	// Packet is the NAK, the response that came too early, the retransmission that this one follows, or for a timeout,
-	// the previous transmission.
+	// Packet is the NAK, the response that came too early, the retransmission that this one follows, or for a timeout
+	// and a probe, the previous transmission.
 	Packet int
 	Wait   int64  // nanoseconds since Packet
 	PSN    ib.PSN // the retransmitted PSN
@@ -46,6 +50,8 @@ func (c *Cause) String() string {
 		return fmt.Sprintf("implied NAK, response psn %d is missing", c.PSN)
 	case WhyGoBack:
 		return fmt.Sprintf("going back with #%d", c.Packet)
+	case WhyProbe:
+		return fmt.Sprintf("a probe %s after #%d", trace.Elapsed(c.Wait), c.Packet)
 	}
 	return fmt.Sprintf("timeout %s after #%d", trace.Elapsed(c.Wait), c.Packet)
 }
@@ -71,6 +77,8 @@ func (r *requests) whyAgain(num int, at ib.Instant, psn ib.PSN, old *entry) Caus
 		c.Why, c.Packet, c.Wait = WhyNAK, nak.num, int64(at-nak.at)
 	case old.msg.Verb.answered() && r.latest.num > old.num && r.latest.psn.After(psn) && at-r.latest.at < quiet:
 		c.Why, c.Packet, c.Wait = WhyResponse, r.latest.num, int64(at-r.latest.at)
+	case c.Wait < quiet:
+		c.Why = WhyProbe
 	}
 	return c
 }

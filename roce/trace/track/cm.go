@@ -8,11 +8,17 @@ import (
 // maxCM limits the memory for messages of connection managers.
 const maxCM = 1 << 14
 
-// cm learns from messages of the connection managers which queue pairs are connected: the REQ has one number and the
-// REP the other (IBTA 12.6.5, 12.6.8).
+// Handshake is a connection that managers make: the REQ has the queue pair of the active side, the REP that of the
+// passive one (IBTA 12.6.5, 12.6.8).
+type Handshake struct {
+	Active  Endpoint
+	Passive Endpoint // its QPN is 0 before the REP
+}
+
+// cm follows messages of the connection managers.
 type cm struct {
-	asked map[cmID]ib.QPN     // from REQs: the queue pair of a communication ID
-	peers map[cmPeer]Endpoint // in both directions
+	asked map[cmID]*Handshake // by the communication ID of the active side
+	peers map[cmPeer]Endpoint // of queue pairs, in both directions
 }
 
 type cmID struct {
@@ -25,48 +31,65 @@ type cmPeer struct {
 	dst Endpoint
 }
 
-// datagram handles a datagram to the connection manager.
-func (c *cm) datagram(o *wire.Outer, p *wire.Packet) {
+// datagram handles a datagram to the connection manager. It returns the handshake that it belongs to, nil if that did
+// not begin in the capture, and whether it is a message of the active side.
+func (c *cm) datagram(o *wire.Outer, p *wire.Packet) (h *Handshake, active bool) {
 	mad := p.MAD()
 	if mad == nil {
-		return
+		return nil, false
 	}
-	var h wire.MADHeader
-	if h.Decode(mad); h.Class != wire.MADClassCM {
-		return
+	var header wire.MADHeader
+	if header.Decode(mad); header.Class != wire.MADClassCM {
+		return nil, false
 	}
-	switch h.Attr {
+	switch header.Attr {
 	case wire.AttrREQ:
 		var req wire.REQ
 		req.Decode(mad)
-		c.request(o, &req)
+		return c.request(o, &req), true
 	case wire.AttrREP:
 		var rep wire.REP
 		rep.Decode(mad)
-		c.reply(o, &rep)
+		h = c.asked[cmID{o.Dst, rep.RemoteID}]
+		c.reply(h, o.Src, rep.QPN)
+		return h, false
+	case wire.AttrMRA, wire.AttrREJ, wire.AttrRTU, wire.AttrDREQ, wire.AttrDREP:
+		var ids wire.RTU // all of them begin as it does
+		ids.Decode(mad)
+		if h := c.asked[cmID{o.Src, ids.LocalID}]; h != nil && h.Passive.Addr == o.Dst {
+			return h, true
+		}
+		return c.asked[cmID{o.Dst, ids.RemoteID}], false
 	}
+	return nil, false
 }
 
-func (c *cm) request(o *wire.Outer, req *wire.REQ) {
+func (c *cm) request(o *wire.Outer, req *wire.REQ) *Handshake {
 	if c.asked == nil {
-		c.asked, c.peers = map[cmID]ib.QPN{}, map[cmPeer]Endpoint{}
+		c.asked, c.peers = map[cmID]*Handshake{}, map[cmPeer]Endpoint{}
 	}
+	id := cmID{o.Src, req.LocalID}
+	if h := c.asked[id]; h != nil && h.Active.QPN == req.QPN {
+		return h // sent again
+	}
+	h := &Handshake{Active: Endpoint{o.Src, req.QPN}, Passive: Endpoint{Addr: o.Dst}}
 	if len(c.asked) < maxCM {
-		c.asked[cmID{o.Src, req.LocalID}] = req.QPN
+		c.asked[id] = h
 	}
+	return h
 }
 
-func (c *cm) reply(o *wire.Outer, rep *wire.REP) {
-	active, ok := c.asked[cmID{o.Dst, rep.RemoteID}]
-	if !ok || len(c.peers) >= maxCM {
+func (c *cm) reply(h *Handshake, from ib.GID, qpn ib.QPN) {
+	if h == nil || len(c.peers) >= maxCM {
 		return
 	}
-	a, b := Endpoint{o.Dst, active}, Endpoint{o.Src, rep.QPN}
+	h.Passive = Endpoint{from, qpn}
+	a, b := h.Active, h.Passive
 	c.peers[cmPeer{a.Addr, b}], c.peers[cmPeer{b.Addr, a}] = a, b
 }
 
 // peerOf returns the queue pair at src that is connected to dst.
-func (c *cm) peerOf(src ib.GID, dst Endpoint) (ib.QPN, bool) {
+func (c *cm) peerOf(src ib.GID, dst Endpoint) (Endpoint, bool) {
 	e, ok := c.peers[cmPeer{src, dst}]
-	return e.QPN, ok
+	return e, ok
 }

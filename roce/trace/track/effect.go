@@ -63,7 +63,10 @@ type Effect struct {
 	MissingFirst ib.PSN // the first missing PSN
 
 	Cause Cause // Retransmission: the reason
-	Lost  int   // a packet that was captured, but seems not to have arrived
+	Lost  int   // a packet that was captured, but had not arrived when this one was sent
+
+	Handshake *Handshake // Datagram: a message of connection managers belongs to it
+	Active    bool       // and is of its active side
 
 	AckFirst, AckLast   int // the range of packets that it acknowledges
 	DoneCount           int // number of messages that it completes
@@ -110,7 +113,11 @@ func (e *Effect) String() string {
 	if e.AckFirst > 0 {
 		add("%s", e.ackText())
 	}
-	if e.Lost > 0 {
+	switch {
+	case e.Lost == 0:
+	case e.Kind == Retransmission && e.Cause.Why.timed(): // the answer may have come while the request was sent again
+		add("so #%d was late, or lost after its capture", e.Lost)
+	default:
 		add("so #%d was lost after its capture", e.Lost)
 	}
 	return strings.Join(parts, "; ")

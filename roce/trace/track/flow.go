@@ -21,18 +21,22 @@ type Flow struct {
 	Conn    *Conn
 	Stats   Stats
 
-	srcPort uint16 // of the first packet
-	tries   int    // attempts to find the peer
-	mtu     int    // path MTU; 0 if not known
+	src     Endpoint // the sending queue pair, if a handshake has told it
+	srcPort uint16   // of the first packet
+	tries   int      // attempts to find the peer
+	mtu     int      // path MTU; 0 if not known
 	req     requests
 }
 
 // Source returns the sending queue pair. ok is false if it is not known, because the peer is not.
 func (f *Flow) Source() (Endpoint, bool) {
-	if f.Peer == nil {
-		return Endpoint{Addr: f.Src}, false
+	switch {
+	case f.Peer != nil:
+		return f.Peer.Dst, true
+	case f.src.QPN != 0:
+		return f.src, true
 	}
-	return f.Peer.Dst, true
+	return Endpoint{Addr: f.Src}, false
 }
 
 // Outstanding returns how many of the requests in the history have no answer.
@@ -56,6 +60,7 @@ func (f *Flow) Outstanding() int {
 
 // Conn is a connection: one flow or two. Flows[0] was seen first.
 type Conn struct {
+	Num     int // from 1 on, in the order of first packets; a number may be left out
 	Flows   []*Flow
 	Service wire.Service
 }
@@ -63,7 +68,7 @@ type Conn struct {
 // Has reports whether the connection has a queue pair with this number.
 func (c *Conn) Has(qpn ib.QPN) bool {
 	for _, f := range c.Flows {
-		if f.Dst.QPN == qpn {
+		if f.Dst.QPN == qpn || f.src.QPN == qpn && qpn != 0 {
 			return true
 		}
 	}

@@ -35,9 +35,9 @@ func (f *Flow) response(num int, at ib.Instant, p *wire.Packet) Effect {
 	return e
 }
 
-// count counts packets that seem to have been lost.
+// count counts packets that seem to have been lost. A probe is sent so early that the answer is rather late.
 func (f *Flow) count(e *Effect) {
-	if e.Lost > 0 {
+	if e.Lost > 0 && e.Cause.Why != WhyProbe {
 		f.Stats.Lost++
 	}
 }

@@ -29,7 +29,7 @@ type Stats struct {
 	SequenceNAKs       int          `json:"sequence_naks"`
 	RNRs               int          `json:"rnr_naks"`
 	FatalNAKs          int          `json:"fatal_naks"`
-	Lost               int          `json:"lost"`       // packets that were captured, but seem not to have arrived
+	Lost               int          `json:"lost"`       // packets that were captured, but came late or not at all
 	Congestion         int          `json:"congestion"` // CNPs for the flow's queue pair
 }
 

@@ -87,7 +87,7 @@ var stories = []struct {
 		{0, 'A', req(wire.RCSendOnly, 100, 1), "SEND 1, all 1 B"},
 		{1, 'B', ack(100), "acknowledges #1, completes SEND 1"},
 		{68, 'A', req(wire.RCSendOnly, 100, 1),
-			"AGAIN: #1, timeout 68.0 ms after #1; SEND 1, all 1 B; so #2 was lost after its capture"},
+			"AGAIN: #1, timeout 68.0 ms after #1; SEND 1, all 1 B; so #2 was late, or lost after its capture"},
 		{69, 'B', ack(100), "acknowledges nothing new"},
 	}},
 	{"the timer runs out again while going back", []step{
@@ -168,7 +168,8 @@ var stories = []struct {
 		{0, 'A', req(wire.RCSendLast, 0, 1), "SEND 1, bytes 256..256 of 257"},
 		{1, 'B', ack(0), "acknowledges #1..#2, completes SEND 1"},
 		{2, 'A', req(wire.RCSendLast, 0, 1),
-			"AGAIN: #2, timeout 2.00 ms after #2; SEND 1, bytes 256..256 of 257; so #3 was lost after its capture"},
+			"AGAIN: #2, a probe 2.00 ms after #2; SEND 1, bytes 256..256 of 257; " +
+				"so #3 was late, or lost after its capture"},
 	}},
 	{"the capture begins in the middle", []step{
 		{0, 'B', ack(99), "answers what the capture does not show"},
@@ -348,7 +349,7 @@ func TestStats(t *testing.T) {
 	send(&tr, 6, hostB, hostA, qpA, 1, resp(wire.RCReadRespOnly, 102, 10))
 	s := f.Stats
 	want := Stats{Packets: 4, Bytes: 264, First: 1000, Last: 4000, Requests: 3, Completed: 2, Payload: 270}
-	want.Messages[Send], want.Messages[Read], want.Again[WhyTimeout] = 1, 1, 1
+	want.Messages[Send], want.Messages[Read], want.Again[WhyProbe] = 1, 1, 1
 	if s != want {
 		t.Errorf("got  %+v\nwant %+v", s, want)
 	}

@@ -17,6 +17,7 @@ type Tracker struct {
 	// pairs has the flows between two addresses, which are candidates for pairing.
 	pairs map[pairKey][]*Flow
 	conns []*Conn
+	last  int // the latest number of a connection
 	cm    cm
 
 	// Untracked counts packets of flows beyond the first 16,384.
@@ -51,7 +52,7 @@ func (t *Tracker) Add(num int, at ib.Instant, o *wire.Outer, p *wire.Packet) Eff
 	case f.Service == wire.UD:
 		e.Kind = Datagram
 		f.Stats.datagram(p)
-		t.cm.datagram(o, p)
+		e.Handshake, e.Active = t.cm.datagram(o, p)
 	case p.Opcode.IsRequest():
 		e = f.request(num, at, p)
 	default:
@@ -91,7 +92,8 @@ func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
 		t.flows, t.pairs = map[flowKey]*Flow{}, map[pairKey][]*Flow{}
 	}
 	f := &Flow{Src: o.Src, Dst: k.dst, Service: k.service, srcPort: o.SrcPort}
-	f.Conn = &Conn{Flows: []*Flow{f}, Service: f.Service}
+	t.last++
+	f.Conn = &Conn{Num: t.last, Flows: []*Flow{f}, Service: f.Service}
 	t.flows[k] = f
 	t.conns = append(t.conns, f.Conn)
 	pair := pairKey{o.Src, o.Dst}
@@ -103,6 +105,11 @@ func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
 // pairNew pairs a new flow if its packet, or a message of the connection manager, determines the peer. That is so for
 // everything but the first packet of an RC connection without CM.
 func (t *Tracker) pairNew(f *Flow, k flowKey) {
+	if src, ok := t.cm.peerOf(f.Src, f.Dst); ok && f.Service != wire.UD {
+		f.src = src
+		t.pair(f, t.flows[flowKey{src: f.Dst.Addr, dst: src, service: f.Service}])
+		return
+	}
 	switch f.Service {
 	case wire.UD:
 		back := flowKey{src: k.dst.Addr, dst: Endpoint{k.src, k.srcQP}, service: wire.UD, srcQP: k.dst.QPN}
@@ -120,11 +127,19 @@ func (t *Tracker) pairNew(f *Flow, k flowKey) {
 			}
 		}
 		t.pair(f, only)
-	default:
-		if qpn, ok := t.cm.peerOf(f.Src, f.Dst); ok {
-			t.pair(f, t.flows[flowKey{src: f.Dst.Addr, dst: Endpoint{f.Src, qpn}, service: f.Service}])
+	}
+}
+
+// Conn returns the connection that a handshake has made, nil if no packet of it was seen.
+func (t *Tracker) Conn(h *Handshake) *Conn {
+	for _, service := range []wire.Service{wire.RC, wire.UC, wire.XRC} {
+		for _, way := range [][2]Endpoint{{h.Active, h.Passive}, {h.Passive, h.Active}} {
+			if f := t.flows[flowKey{src: way[0].Addr, dst: way[1], service: service}]; f != nil {
+				return f.Conn
+			}
 		}
 	}
+	return nil
 }
 
 // pair makes f and g each other's peer. It does nothing if g is nil.
@@ -140,6 +155,9 @@ func (t *Tracker) pair(f, g *Flow) {
 	}
 	if g.Stats.Packets > 0 && (f.Stats.Packets == 0 || g.Stats.First < f.Stats.First) {
 		f, g = g, f
+	}
+	if g.Conn.Num == t.last {
+		t.last--
 	}
 	g.Conn.Flows = nil
 	g.Conn = f.Conn

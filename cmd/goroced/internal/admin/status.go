@@ -35,7 +35,8 @@ func PrintStatus(w io.Writer, t term.Terminal, s, before *Status) error {
 		}
 		line("    ", d.traffic(s.Now, before))
 		if d.Faults > 0 {
-			line("    ", fmt.Sprintf("faults are injected into its packets: %d; `goroced fault list` shows them", d.Faults))
+			line("    ", fmt.Sprintf("faults are injected into its packets: %d; `goroced fault list` shows them",
+				d.Faults))
 		}
 	}
 	for _, u := range s.Users {

@@ -16,7 +16,10 @@ import (
 // Options select what Run prints. With the zero value it prints a line for each packet.
 type Options struct {
 	Name    string // of the file, for errors and the summary
-	QP      ib.QPN // only packets of connections with this queue pair; 0 for all
+	QP      ib.QPN // only connections with this queue pair; 0 for all
+	Conn    int    // only the connection that the summary gives this number; 0 for all
+	First   int    // only packets from this number on; the summary is about all
+	Last    int    // only packets up to this number; 0 for all
 	Errors  bool   // only packets with problems
 	Verbose bool   // every field, and also packets that are not RoCEv2
 	JSON    bool   // a JSON object for each packet, and one for the summary
@@ -50,12 +53,13 @@ func Run(w io.Writer, r io.Reader, opts Options) (Summary, error) {
 	if err := opts.check(); err != nil {
 		return Summary{}, err
 	}
-	in, err := capfile.NewReader(opts.Name, r)
+	out := bufio.NewWriterSize(w, 64<<10)
+	in, err := capfile.NewReader(opts.Name, flushing{r, out})
 	if err != nil {
 		return Summary{}, err
 	}
-	out := bufio.NewWriterSize(w, 64<<10)
-	d := decoder{opts: opts, out: newPrinter(out, &opts)}
+	d := decoder{opts: opts}
+	d.out = newPrinter(out, &opts, &d.tracker)
 	readErr := d.all(in)
 	if readErr != nil && !errors.As(readErr, new(*capfile.Error)) {
 		return d.sum, readErr
@@ -70,13 +74,27 @@ func Run(w io.Writer, r io.Reader, opts Options) (Summary, error) {
 	return d.sum, readErr
 }
 
+// flushing is a reader that first writes out what was printed of that which it has read before. So packets are shown as
+// they come, and a file is printed in pieces.
+type flushing struct {
+	io.Reader
+	out *bufio.Writer
+}
+
+func (f flushing) Read(b []byte) (int, error) {
+	if err := f.out.Flush(); err != nil {
+		return 0, err
+	}
+	return f.Reader.Read(b)
+}
+
 // newPrinter returns the printer for the options.
-func newPrinter(w *bufio.Writer, opts *Options) printer {
+func newPrinter(w *bufio.Writer, opts *Options, tracker *track.Tracker) printer {
 	switch {
 	case opts.JSON:
 		return newJSONPrinter(w)
 	case opts.Ladder:
-		return &ladderPrinter{w: w, opts: opts}
+		return &ladderPrinter{w: w, opts: opts, tracker: tracker}
 	}
 	return &textPrinter{w: w, term: opts.Terminal, verbose: opts.Verbose}
 }
@@ -141,20 +159,42 @@ func (d *decoder) one(p *packet) error {
 
 // wanted reports whether the options select a packet.
 func (d *decoder) wanted(p *packet) bool {
+	o := &d.opts
 	switch {
+	case p.num < o.First || o.Last > 0 && p.num > o.Last:
+		return false
 	case p.other:
-		return d.opts.Verbose && !d.opts.Errors && d.opts.QP == 0
-	case p.copyOf > 0 && !d.opts.Verbose && !d.opts.JSON:
+		return o.Verbose && !o.Errors && o.QP == 0 && o.Conn == 0
+	case p.copyOf > 0 && !o.Verbose && !o.JSON:
 		return false
-	case d.opts.Errors && !p.problem():
+	case o.Errors && !p.problem():
 		return false
-	case d.opts.QP == 0:
+	case o.QP == 0 && o.Conn == 0:
 		return true
 	case p.err != nil:
 		return false
 	}
-	f := p.effect.Flow
-	return p.pkt.DestQP == d.opts.QP || f != nil && f.Conn.Has(d.opts.QP)
+	c := d.conn(p)
+	if o.Conn > 0 && (c == nil || c.Num != o.Conn) {
+		return false
+	}
+	h := p.effect.Handshake
+	return o.QP == 0 || p.pkt.DestQP == o.QP || c != nil && c.Has(o.QP) ||
+		h != nil && (h.Active.QPN == o.QP || h.Passive.QPN == o.QP)
+}
+
+// conn returns the connection of a packet, and of a message of connection managers the one that they make, if it is
+// known already.
+func (d *decoder) conn(p *packet) *track.Conn {
+	if p.effect.Handshake != nil {
+		if c := d.tracker.Conn(p.effect.Handshake); c != nil {
+			return c
+		}
+	}
+	if p.effect.Flow == nil {
+		return nil
+	}
+	return p.effect.Flow.Conn
 }
 
 // finish completes the summary.
@@ -162,6 +202,8 @@ func (d *decoder) finish() {
 	d.sum.Name = d.opts.Name
 	d.sum.Untracked = d.tracker.Untracked
 	for _, c := range d.tracker.Conns() {
-		d.sum.Connections = append(d.sum.Connections, newConnection(c))
+		if (d.opts.QP == 0 || c.Has(d.opts.QP)) && (d.opts.Conn == 0 || c.Num == d.opts.Conn) {
+			d.sum.Connections = append(d.sum.Connections, newConnection(c))
+		}
 	}
 }

@@ -252,7 +252,13 @@ func TestFilters(t *testing.T) {
 	}{
 		{Options{}, 65},
 		{Options{QP: 1}, 5},
-		{Options{QP: 0x29}, 60},
+		{Options{QP: 0x29}, 65}, // with the messages of the connection managers
+		{Options{Conn: 1}, 3},   // when REQ, REP and RTU come, it is not known what they belong to
+		{Options{Conn: 2}, 62},
+		{Options{Conn: 3}, 0},
+		{Options{First: 60}, 6},
+		{Options{First: 3, Last: 5}, 3},
+		{Options{Last: 5, QP: 1}, 3},
 		{Options{QP: 0x99}, 0},
 		{Options{Errors: true}, 0},
 	} {
@@ -265,6 +271,37 @@ func TestFilters(t *testing.T) {
 	if _, err := Run(io.Discard, strings.NewReader(""), Options{Ladder: true, JSON: true}); !errors.Is(err,
 		ib.ErrInvalid) {
 		t.Errorf("ladder and JSON: %v", err)
+	}
+}
+
+// pieces is a file that comes in pieces. It calls next when it is asked for one.
+type pieces struct {
+	list [][]byte
+	next func(left int)
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	p.next(len(p.list))
+	if len(p.list) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.list[0])
+	p.list = p.list[1:]
+	return n, nil
+}
+
+// TestLive: of a file that goes on, each packet is shown when it has come.
+func TestLive(t *testing.T) {
+	file := testFile(t, "pingpong.pcap")
+	var shown bytes.Buffer
+	in := &pieces{[][]byte{file[:len(file)/2], file[len(file)/2:]}, func(left int) {
+		want := map[int]int{2: 0, 1: 4, 0: 10}[left]
+		if got := strings.Count(shown.String(), " ok "); got != want {
+			t.Errorf("got %d packets shown when %d pieces are to come, want %d", got, left, want)
+		}
+	}}
+	if _, err := Run(&shown, in, Options{Terminal: term.Terminal{Width: 240}}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -20,15 +20,28 @@ const (
 type ladderPrinter struct {
 	w       *bufio.Writer
 	opts    *Options
+	tracker *track.Tracker
 	rows    []row
 	dropped int
 }
 
 // row is a packet in a ladder.
 type row struct {
-	num   int
-	flow  *track.Flow
-	event trace.Event // Left is not set yet
+	num    int
+	flow   *track.Flow
+	by     *track.Handshake // that it belongs to, of connection managers
+	active bool             // it is of the handshake's active side
+	event  trace.Event      // Left is not set yet
+}
+
+// conn returns the connection in whose ladder the row is: that of a handshake is the one that it makes.
+func (r *row) conn(t *track.Tracker) *track.Conn {
+	if r.by != nil {
+		if c := t.Conn(r.by); c != nil {
+			return c
+		}
+	}
+	return r.flow.Conn
 }
 
 func (l *ladderPrinter) packet(p *packet) error {
@@ -39,11 +52,12 @@ func (l *ladderPrinter) packet(p *packet) error {
 		l.dropped++
 		return nil
 	}
-	if lost := l.row(p.effect.Lost); lost != nil {
+	if lost := l.row(p.effect.Lost); lost != nil && p.effect.Cause.Why != track.WhyProbe {
 		lost.event.Lost = true
 	}
-	l.rows = append(l.rows, row{num: p.num, flow: p.effect.Flow, event: trace.Event{At: p.since,
-		Text: fmt.Sprintf("%s #%d", trace.ShortLabel(&p.pkt), p.num), Note: ladderNote(p)}})
+	e := &p.effect
+	l.rows = append(l.rows, row{num: p.num, flow: e.Flow, by: e.Handshake, active: e.Active, event: trace.Event{
+		At: p.since, Text: fmt.Sprintf("%s #%d", trace.ShortLabel(&p.pkt), p.num), Note: ladderNote(p)}})
 	return nil
 }
 
@@ -78,7 +92,7 @@ func (l *ladderPrinter) summary(s *Summary) error {
 	var conns []*track.Conn
 	byConn := map[*track.Conn][]row{}
 	for _, r := range l.rows {
-		c := r.flow.Conn
+		c := r.conn(l.tracker)
 		if byConn[c] == nil {
 			conns = append(conns, c)
 		}
@@ -102,7 +116,9 @@ func (l *ladderPrinter) draw(c *track.Conn, rows []row) string {
 		ladder.Left = endpoint(src)
 	}
 	for _, r := range rows {
-		r.event.Left = r.flow == left
+		if r.event.Left = r.flow == left; r.flow.Conn != c { // of a handshake
+			r.event.Left = r.active == (left.Dst == r.by.Passive)
+		}
 		ladder.Events = append(ladder.Events, r.event)
 	}
 	t := l.opts.Terminal

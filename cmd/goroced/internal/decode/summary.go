@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// Summary is the summary of a capture. Filters have no influence on it.
+// Summary is the summary of a capture. Of the options only QP and Conn have an influence, on Connections.
 type Summary struct {
 	Name    string `json:"name"`
 	Packets int    `json:"packets"`
@@ -43,6 +43,7 @@ type ICRCCounts struct {
 
 // Connection is a connection in the capture, or the datagrams between two queue pairs.
 type Connection struct {
+	Num        int         `json:"num"`
 	Service    string      `json:"service"`
 	MTU        int         `json:"mtu"`        // path MTU in bytes; 0 if no packet shows it
 	Directions []Direction `json:"directions"` // one or two, in the order of their first packets
@@ -95,7 +96,7 @@ func (s *Summary) count(p *packet) {
 
 // newConnection returns the summary of a connection.
 func newConnection(c *track.Conn) Connection {
-	out := Connection{Service: c.Service.String(), MTU: c.MTU()}
+	out := Connection{Num: c.Num, Service: c.Service.String(), MTU: c.MTU()}
 	first, last := c.Flows[0].Stats.First, c.Flows[0].Stats.Last
 	for _, f := range c.Flows {
 		first, last = min(first, f.Stats.First), max(last, f.Stats.Last)
@@ -157,6 +158,9 @@ func (s *Summary) print(w io.Writer, t term.Terminal) {
 	for i := range s.Connections {
 		s.Connections[i].print(w, t)
 	}
+	if len(s.Connections) == 0 {
+		fmt.Fprintln(w, "\nno connection is the one that was asked for")
+	}
 }
 
 func (c *Connection) print(w io.Writer, t term.Terminal) {
@@ -165,7 +169,7 @@ func (c *Connection) print(w io.Writer, t term.Terminal) {
 	if len(c.Directions) > 1 {
 		arrow = "<->"
 	}
-	line := fmt.Sprintf("%s %s %s %s", c.Service, d.From, arrow, d.To)
+	line := fmt.Sprintf("%d. %s %s %s %s", c.Num, c.Service, d.From, arrow, d.To)
 	if c.MTU > 0 {
 		line += fmt.Sprintf(", path MTU %d", c.MTU)
 	}
@@ -205,7 +209,7 @@ func (d *Direction) print(w io.Writer, t term.Terminal) {
 	line(st.SequenceNAKs, "NAKs for a PSN sequence error", "")
 	line(st.RNRs, "RNR NAKs", "")
 	line(st.FatalNAKs, "NAKs that end the connection", "")
-	line(st.Lost, "packets that were lost after their capture, at least", "")
+	line(st.Lost, "packets that were late, or lost after their capture, at least", "")
 	line(st.Congestion, "congestion notifications", "")
 	line(d.Unanswered, "requests unanswered at the end", "")
 }
@@ -231,7 +235,7 @@ func againText(st *track.Stats) string {
 	var parts []string
 	for w, text := range [...]string{track.WhyTimeout: "after a timeout", track.WhyNAK: "after a NAK",
 		track.WhyRNR:      "after an RNR NAK",
-		track.WhyResponse: "after an implied NAK", track.WhyGoBack: "following those"} {
+		track.WhyResponse: "after an implied NAK", track.WhyGoBack: "following those", track.WhyProbe: "as probes"} {
 		if n := st.Again[w]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, text))
 		}
