@@ -129,14 +129,14 @@ func (f *settingFlags) load(parsed *kong.Context) (*config.Config, error) {
 	for _, s := range f.Set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, &usageError{driver.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid).Error()}
+			return nil, &usage{text: driver.Refuse("configuration", "--set", s, "KEY=VALUE", ib.ErrInvalid).Error()}
 		}
 		flags = append(flags, config.Flag{Name: "--set", Key: key, Value: value})
 	}
 	c, err := config.Load(config.Process(f.Config, flags))
 	var first *config.Error
 	if errors.As(err, &first) && strings.HasPrefix(first.Source, "--") { // those of flags come last
-		err = &usageError{err.Error()}
+		err = &usage{text: err.Error()}
 	}
 	return c, err
 }

@@ -236,7 +236,7 @@ func TestWatch(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("interrupted: %v", err)
 	}
-	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitFailure ||
+	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitUsage ||
 		!strings.Contains(p.err.String(), "more than 0") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
@@ -338,7 +338,7 @@ func TestDemoThroughDaemon(t *testing.T) {
 		t.Errorf("without the admin socket: %d exchanges, %s", len(r.Tour), r.No_Packets)
 	}
 	p, code := goroced(t, append([]string{"demo", "--drop", "0.1"}, d.client...)...)
-	if code != exitFailure || !strings.Contains(p.err.String(), "goroced fault") {
+	if code != exitUsage || !strings.Contains(p.err.String(), "goroced fault") {
 		t.Errorf("--drop: exit code %d: %s", code, p.err.String())
 	}
 }

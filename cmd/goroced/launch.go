@@ -30,7 +30,7 @@ func (c *runCmd) Run(a *app) error {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return &usageError{"run: name a program after --"}
+		return &usage{text: "run: name a program after --"}
 	}
 	program, err := launch.Find(args[0]) // before a daemon is started for it
 	if err != nil {

@@ -77,13 +77,13 @@ func run(args []string) int {
 	var cl commandLine
 	parser := kong.Must(&cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
 		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses)
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses, durations, sizes)
 	if len(args) == 0 || args[0] == "help" {
 		args = append(args[min(1, len(args)):], "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return report(fmt.Errorf("%w%s; see `goroced --help`", err, didYouMean(err)), exitUsage)
+		return report(parseError(err), exitUsage)
 	}
 	// Linux prefers the main thread when it delivers a signal to the process, even while a page fault in a client's
 	// memory blocks that thread in the kernel; the signal then waits as long as the fault. So `serve` keeps the main
@@ -98,6 +98,7 @@ func run(args []string) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return report(interruption(err), exitSignal+killer())
 	}
+	err = asTyped(err, parsed.Selected())
 	var coded interface{ ExitStatus() int }
 	if errors.As(err, &coded) {
 		return report(err, coded.ExitStatus())
@@ -135,12 +136,6 @@ func interruption(err error) error {
 	}
 	return errors.New("interrupted")
 }
-
-// usageError is an error of the command line that the parser does not see.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string   { return e.text }
-func (e *usageError) ExitStatus() int { return exitUsage }
 
 // report prints an error on one line.
 func report(err error, code int) int {

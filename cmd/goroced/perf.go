@@ -22,24 +22,24 @@ type perfCmd struct {
 	Test perf.Test `arg:"" help:"bw for bandwidth, lat for latency."`
 	Host string    `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
-	Connection perf.Service `short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
+	Connection perf.Service `option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
 	Port   int      `short:"p" default:"18515" help:"TCP port of the server; with -R rdma_cm's."`
-	GIDIdx int      `name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
+	GIDIdx int      `option:"GIDIndex" name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
 	MTU    int      `short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
 	CM     bool     `name:"rdma_cm" short:"R" help:"Meet and connect by rdma_cm, not over TCP; the same at both ends (perftest: not with UC)."`
-	Size   *int     `short:"s" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
+	Size   *int     `short:"s" type:"size" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
 	All    bool     `short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
 	Iters  *int     `short:"n" placeholder:"1000" help:"Messages of each queue pair and size (default 5000 for write bw, else 1000); the same at both ends."`
-	Secs   int      `name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Of more than 5 s the progress is shown."`
-	NumQP  int      `name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
+	Secs   int      `option:"Duration" name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Of more than 5 s the progress is shown."`
+	NumQP  int      `option:"NumQP" name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
 	Bidir  bool     `name:"bidirectional" short:"b" help:"Both ends send, bw only; the same at both ends."`
 	Tx     *int     `name:"tx-depth" short:"t" placeholder:"128" help:"Requests in flight of a queue pair (default 128 for bw, 1 for lat)."`
 	Rx     *int     `name:"rx-depth" short:"r" placeholder:"512" help:"Receives to keep posted on a queue pair, send only."`
 	CQMod  int      `name:"cq-mod" short:"Q" placeholder:"N" help:"Requests for each completion (default: a quarter of -t, at most 100; 1 above 8 KiB)."`
-	List   int      `name:"post_list" short:"l" placeholder:"N" help:"Requests to post at a time (default: as many as there is room for)."`
-	Inline int      `name:"inline_size" short:"I" placeholder:"BYTES" help:"Messages up to this size are copied into the request."`
-	Outs   int      `short:"o" placeholder:"N" help:"READs and atomics in flight of a queue pair (default: as many as the device can)."`
+	List   int      `option:"PostList" name:"post_list" short:"l" placeholder:"N" help:"Requests to post at a time (default: as many as there is room for)."`
+	Inline int      `option:"Inline" name:"inline_size" short:"I" placeholder:"BYTES" help:"Messages up to this size are copied into the request."`
+	Outs   int      `option:"Outstanding" short:"o" placeholder:"N" help:"READs and atomics in flight of a queue pair (default: as many as the device can)."`
 	Events bool     `short:"e" help:"Sleep until completions arrive (not write lat)."`
 	Force  bool     `name:"CPU-freq" short:"F" help:"For compatibility: there is no warning to leave out."`
 	Gbits  bool     `name:"report_gbits" help:"Bandwidth in Gb/s instead of MiB/s."`
@@ -47,8 +47,8 @@ type perfCmd struct {
 
 	Atomic perf.AtomicOp `name:"atomic_type" short:"A" default:"FETCH_AND_ADD" placeholder:"OP" help:"CMP_AND_SWAP or FETCH_AND_ADD (default ${default})."`
 
-	AckTimeout int           `name:"qp-timeout" short:"u" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; RC)."`
-	Retry      int           `name:"retry_count" default:"7" help:"How often a packet is sent again before the peer counts as gone (RC)."`
+	AckTimeout int           `option:"AckTimeout" name:"qp-timeout" short:"u" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; RC)."`
+	Retry      int           `option:"RetryCount" name:"retry_count" default:"7" help:"How often a packet is sent again before the peer counts as gone (RC)."`
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 	CPUProfile string        `name:"cpuprofile" placeholder:"FILE" type:"path" help:"Write a CPU profile for go tool pprof."`

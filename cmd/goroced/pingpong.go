@@ -18,19 +18,19 @@ type pingpongCmd struct {
 
 	Port    int  `short:"p" default:"18515" help:"TCP port of the server."`
 	IBPort  int  `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
-	Size    *int `short:"s" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
+	Size    *int `short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
 	MTU     *int `short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
 	NumQP   *int `name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
 	RxDepth int  `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
 	Iters   int  `short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
-	SL      int  `short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
+	SL      int  `option:"SL" short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
 	Events  bool `short:"e" help:"Sleep until completions arrive."`
-	GIDIdx  int  `name:"gid-idx" short:"g" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
+	GIDIdx  int  `option:"GIDIndex" name:"gid-idx" short:"g" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
 	Check   bool `name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
 	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is faster."`
-	Retry      int           `default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
+	Retry      int           `option:"RetryCount" default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
 	deviceFlags

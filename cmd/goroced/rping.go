@@ -17,11 +17,11 @@ type rpingCmd struct {
 	Server bool `short:"s" xor:"role" help:"Be the server."`
 	Client bool `short:"c" xor:"role" help:"Be the client."`
 
-	Address    string     `short:"a" placeholder:"HOST" help:"Host of the server; at the server, the address to listen on (default: all of the device)."`
+	Address    string     `option:"Addr" short:"a" placeholder:"HOST" help:"Host of the server; at the server, the address to listen on (default: all of the device)."`
 	Source     netip.Addr `short:"I" placeholder:"IP" help:"Source address (client)."`
 	Port       int        `short:"p" default:"7174" help:"rdma_cm port of the server; a server with 0 chooses a free one."`
 	Count      int        `short:"C" placeholder:"N" help:"Pings; 0, the default, goes on until interrupted (client)."`
-	Size       int        `short:"S" default:"64" help:"Bytes of a ping, 1 to 65536 (client; goroced's server takes any size, that of librdmacm needs the same -S, 23 to 65535)."`
+	Size       int        `short:"S" type:"size" default:"64" help:"Bytes of a ping, 1 to 65536 (client; goroced's server takes any size, that of librdmacm needs the same -S, 23 to 65535)."`
 	Verbose    bool       `short:"v" help:"Print the text of each ping."`
 	Check      bool       `name:"validate" short:"V" help:"Check that each text returns as it was (client)."`
 	Debug      bool       `short:"d" help:"Log each step."`

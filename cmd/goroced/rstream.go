@@ -28,7 +28,7 @@ type rstreamCmd struct {
 	Size       string   `short:"S" placeholder:"1000" help:"One test of transfers of this many bytes instead of the series; or \"all\": the series with 33 sizes, 64 bytes to 6 MiB."`
 	Test       []string `short:"T" sep:"none" placeholder:"OPT" help:"v or verify checks the data. a or async, b or blocking, n or nonblocking and r or resolve have no effect here. May be repeated."`
 
-	Buffer    int `short:"B" default:"524288" help:"Size of the send buffer and of the receive buffer in bytes."`
+	Buffer    int `short:"B" type:"size" default:"524288" help:"Size of the send buffer and of the receive buffer in bytes."`
 	Inline    int `short:"i" placeholder:"64" help:"Largest size in bytes that is sent inline."`
 	KeepAlive int `short:"k" placeholder:"15" help:"Seconds without traffic until a keepalive message is sent."`
 

@@ -47,7 +47,7 @@ const MaxDrop = 0.25
 
 func (o Options) withDefaults() (Options, error) {
 	if given := o.ownDevice(); o.Daemon != nil && given != "" {
-		return o, driver.Refuse("options", given, "given",
+		return o, driver.Refuse("demo", given, "given",
 			"nothing with a daemon, whose device it is: `goroced fault` and `goroced capture` are for that",
 			ib.ErrInvalid)
 	}
@@ -64,9 +64,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case !o.MTU.Valid():
-		return o, driver.CheckMTU("options", o.MTU)
+		return o, driver.CheckMTU("demo", o.MTU)
 	case !(o.Drop >= 0 && o.Drop <= MaxDrop):
-		return o, driver.Refuse("options", "Drop", o.Drop, fmt.Sprintf("0 to %v", MaxDrop), ib.ErrInvalid)
+		return o, driver.Refuse("demo", "Drop", o.Drop, fmt.Sprintf("0 to %v", MaxDrop), ib.ErrInvalid)
 	}
 	return o, nil
 }
