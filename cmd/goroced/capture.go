@@ -14,12 +14,12 @@ import (
 // adminFlags select the daemon.
 type adminFlags struct {
 	Socket string `name:"admin" placeholder:"PATH" type:"path" help:"Admin socket of the daemon (default: $$GOROCED_ADMIN, then the usual places)."`
-	Device string `aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one if one is needed)."`
+	Device string `complete:"devices" aliases:"dev" short:"d" placeholder:"DEV" help:"Device of the daemon (default: all, or the only one if one is needed)."`
 }
 
 // packetFlags select packets of a daemon.
 type packetFlags struct {
-	QP     uint32 `name:"qp" placeholder:"N" help:"Only this queue pair, both ways if it is connected."`
+	QP     uint32 `complete:"qps" name:"qp" placeholder:"N" help:"Only this queue pair, both ways if it is connected."`
 	PeerQP uint32 `name:"peer-qp" placeholder:"N" help:"Only this queue pair of a peer."`
 	Peer   string `placeholder:"IP" help:"Only this peer."`
 	Count  uint64 `short:"c" placeholder:"N" help:"End after so many packets (default: when interrupted)."`

@@ -209,12 +209,6 @@ func TestConnectErrors(t *testing.T) {
 		{"rstream -s " + silent + " --timeout 200ms --addr " + own, exitFailure,
 			"no answer to REQ"},
 	} {
-		p, code := goroced(t, strings.Fields(c.args)...)
-		said := p.complaint()
-		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
-			!strings.Contains(said, c.want) {
-			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,
-				said)
-		}
+		complains(t, c.args, c.code, c.want)
 	}
 }

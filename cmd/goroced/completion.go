@@ -31,7 +31,7 @@ type completeCmd struct {
 
 // Run runs the subcommand.
 func (c *completeCmd) Run(a *app, parsed *kong.Context) error {
-	for _, candidate := range completion.Candidates(parsed.Model.Node, c.Words) {
+	for _, candidate := range completion.Candidates(parsed.Model.Node, c.Words, values) {
 		if _, err := fmt.Fprintln(a.out, candidate); err != nil {
 			return err
 		}

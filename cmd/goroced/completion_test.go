@@ -19,6 +19,7 @@ var offers = []struct {
 	want string
 }{
 	{"goroced de", "demo devices devinfo decode"},
+	{"goroced doc", "doctor docs"},
 	{"goroced compl", "completion"},
 	{"goroced completion ", "bash zsh fish"},
 	{"goroced doctor --js", "--json"},
@@ -39,6 +40,14 @@ var offers = []struct {
 	{"goroced config ", "check show"},
 	{"goroced perf -- --li", ""},
 	{"goroced nosuch --", "--help --version"},
+	{"goroced explain implied", "implied-nak"},
+	{"goroced perf wr", "write"},
+	{"goroced perf write ", "bw lat"},
+	{"goroced pingpong --service u", "uc ud"},
+	{"goroced serve --log-level w", "warn"},
+	{"goroced serve --netif l", "lo"},
+	{"goroced docs da", "daemon"},
+	{"goroced top --sort tx", "tx txmsg"},
 	{"goroced help compl", "completion"},
 	{"goroced help fault ", "add list clear"},
 }

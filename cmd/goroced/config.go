@@ -106,14 +106,14 @@ type settingFlags struct {
 	Config    string   `placeholder:"FILE" type:"path" help:"Configuration file (default: $$GOROCED_CONFIG, then /etc/goroce/goroced.toml for root and ~/.config/goroce/goroced.toml for others, if it is there)." group:"Settings"`
 	Socket    string   `key:"socket" placeholder:"PATH" type:"path" help:"Socket for clients (default: /run/goroce/goroced.sock for root, $$XDG_RUNTIME_DIR/goroce/goroced.sock for others, /tmp/goroce-UID/goroced.sock if there is no such directory that is the user's alone)." group:"Settings"`
 	Admin     string   `key:"admin" placeholder:"PATH" type:"path" help:"Socket for looking at the daemon (default: goroced-admin.sock in the same place)." group:"Settings"`
-	Link      string   `key:"device.link" placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
-	NetIf     string   `key:"device.netif" name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`
+	Link      string   `complete:"auto,udp,rawsock,afxdp" key:"device.link" placeholder:"LINK" help:"What carries the packets of the device: auto, udp, rawsock, afxdp." group:"Settings"`
+	NetIf     string   `complete:"netifs" key:"device.netif" name:"netif" placeholder:"IF" help:"Network interface whose addresses the device has." group:"Settings"`
 	Addr      string   `key:"device.addresses" placeholder:"IP,..." help:"Own addresses of the device, instead of --netif." group:"Settings"`
 	Shards    string   `key:"device.shards" placeholder:"N" help:"Threads that the device spreads its queue pairs over." group:"Settings"`
 	Drain     string   `key:"drain" placeholder:"TIME" help:"How long clients may take to leave when the daemon is told to end." group:"Settings"`
 	IdleExit  string   `key:"idle_exit" placeholder:"TIME" help:"End when there has been no client for so long (default: never)." group:"Settings"`
-	LogLevel  string   `key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
-	LogFormat string   `key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
+	LogLevel  string   `complete:"debug,info,warn,error" key:"log.level" placeholder:"LEVEL" help:"debug, info, warn, error." group:"Settings"`
+	LogFormat string   `complete:"text,json" key:"log.format" placeholder:"FORMAT" help:"text, json." group:"Settings"`
 	Metrics   string   `key:"metrics.listen" placeholder:"ADDR:PORT" help:"Serve /metrics and /healthz on this loopback address." group:"Settings"`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting: the keys are those of 'config show'." group:"Settings"`
 }

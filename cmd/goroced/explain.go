@@ -8,7 +8,7 @@ import (
 
 // explainCmd is `goroced explain`.
 type explainCmd struct {
-	Rule []string `arg:"" optional:"" help:"Name of a rule, or words to look for; or FILE.txt, a script of your own. Without it all rules are listed."`
+	Rule []string `arg:"" optional:"" complete:"rules" help:"Name of a rule, or words to look for; or FILE.txt, a script of your own. Without it all rules are listed."`
 	screenFlags
 }
 

@@ -21,7 +21,7 @@ type faultAddCmd struct {
 	Action string `arg:"" enum:"drop,delay,duplicate,corrupt" help:"drop, delay, duplicate, or corrupt, which makes the ICRC wrong."`
 
 	Direction   string        `placeholder:"DIR" default:"" enum:"in,out," help:"in or out (default: both)."`
-	QP          uint32        `name:"qp" placeholder:"N" help:"Only packets of this queue pair, both ways if it is connected."`
+	QP          uint32        `complete:"qps" name:"qp" placeholder:"N" help:"Only packets of this queue pair, both ways if it is connected."`
 	PeerQP      uint32        `name:"peer-qp" placeholder:"N" help:"Only packets of this queue pair of a peer."`
 	Peer        string        `placeholder:"IP" help:"Only packets to and from this peer."`
 	Opcode      string        `placeholder:"CLASS" default:"" enum:"request,response,send,write,read,read-response,atomic,ack,cnp," help:"Only request, response, send, write, read, read-response, atomic, ack or cnp packets."`

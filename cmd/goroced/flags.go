@@ -19,7 +19,7 @@ import (
 type deviceFlags struct {
 	Device string       `short:"d" aliases:"ib-dev" default:"soft" placeholder:"DEV" help:"soft, a name that devinfo -l lists, or rnic:NAME for an RNIC (default ${default})." group:"Device"`
 	Link   string       `default:"auto" enum:"auto,udp,rawsock,afxdp" help:"Link of a software device: ${enum}." group:"Device"`
-	NetIf  string       `name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the local address of the route to the host to connect to; else the interface of the default route)." group:"Device"`
+	NetIf  string       `complete:"netifs" name:"netif" placeholder:"IF" help:"Network interface whose addresses to use (default: the local address of the route to the host to connect to; else the interface of the default route)." group:"Device"`
 	Addr   []netip.Addr `placeholder:"IP" help:"Local addresses to use instead of --netif." group:"Device"`
 	Shards int          `placeholder:"N" help:"Number of threads of a software device, a power of two (default: one for each four processors, at most 4)." group:"Device"`
 

@@ -38,6 +38,7 @@ type commandLine struct {
 	linuxCommands
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
+	Docs       docsCmd       `cmd:"" help:"Show the documents."`
 	Completion completionCmd `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer the script of completion."`
 	Man        manCmd        `cmd:"" help:"Write manual pages, one for each command."`

@@ -168,16 +168,6 @@ func TestErrors(t *testing.T) {
 	}{
 		{"nosuch", exitUsage, "--help"},
 		{"demo --nosuch", exitUsage, "--nosuch"},
-		{"pingpong -s many", exitUsage, `"many" is no size; want bytes, such as 4096, 64K or 1M; see ` +
-			"`goroced pingpong --help`"},
-		{"pingpong -s 64X", exitUsage, `"64X" is no size`},
-		{"pingpong -s 9000000G", exitUsage, "1 to "},
-		{"stat -i x", exitUsage, `"x" is no duration; want one such as 500ms`},
-		{"rping -c -a", exitUsage, "--address wants a value; see `goroced rping --help`"},
-		{"perf write", exitUsage, "see `goroced perf --help`"},
-		{"perf read bw -c UC --addr " + own, exitUsage, "--connection is UC; allowed: [RC] for read bw"},
-		{"perf write bw -l 9999 --addr " + own, exitUsage, "--post_list is 9999; allowed: 0 to "},
-		{"decode --packets 5-2 x", exitUsage, "--packets is 5-2; allowed: a number from 1 on"},
 		{"pingpong a b", exitUsage, "b"},
 		{"pingpong --link carrier-pigeon", exitUsage, "rawsock"},
 		{"pingpong -o", exitUsage, "not supported"}, {"pingpong -O", exitUsage, "not supported"},
@@ -218,13 +208,38 @@ func TestErrors(t *testing.T) {
 		{"decode " + junk, exitFailure, "junk"},
 		{"explain nosuch", exitFailure, "nosuch"},
 	} {
-		p, code := goroced(t, strings.Fields(c.args)...)
-		said := p.complaint()
-		if code != c.code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
-			!strings.Contains(said, c.want) {
-			t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", c.args, code, c.code, c.want,
-				said)
-		}
+		complains(t, c.args, c.code, c.want)
+	}
+}
+
+// complains runs a command line that fails, and checks the exit code and the only line on standard error.
+func complains(t *testing.T, args string, code int, want string) {
+	t.Helper()
+	p, got := goroced(t, strings.Fields(args)...)
+	said := p.complaint()
+	if got != code || !strings.HasPrefix(said, "goroced: ") || strings.Count(said, "\n") != 1 ||
+		!strings.Contains(said, want) {
+		t.Errorf("goroced %s: exit code %d, want %d, and one line that says %q:\n%s", args, got, code, want, said)
+	}
+}
+
+// TestUsage: a mistake on the command line is told by the name of the flag, with the help of its command.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	own := linktest.Loopback().String()
+	for _, c := range []struct{ args, want string }{
+		{"pingpong -s many", `"many" is no size; want bytes, such as 4096, 64K or 1M; see ` +
+			"`goroced pingpong --help`"},
+		{"pingpong -s 64X", `"64X" is no size`},
+		{"pingpong -s 9000000G", "1 to "},
+		{"stat -i x", `"x" is no duration; want one such as 500ms`},
+		{"rping -c -a", "--address wants a value; see `goroced rping --help`"},
+		{"perf write", "see `goroced perf --help`"},
+		{"perf read bw -c UC --addr " + own, "--connection is UC; allowed: [RC] for read bw"},
+		{"perf write bw -l 9999 --addr " + own, "--post_list is 9999; allowed: 0 to "},
+		{"decode --packets 5-2 x", "--packets is 5-2; allowed: a number from 1 on"},
+	} {
+		complains(t, c.args, exitUsage, c.want)
 	}
 }
 
@@ -236,7 +251,7 @@ func TestDidYouMean(t *testing.T) {
 		want string
 	}{
 		{"demmo", exitUsage, `did you mean "demo"?`},
-		{"help domo", exitUsage, `did you mean "demo"?`},
+		{"help explane", exitUsage, `did you mean "explain"?`},
 		{"demo --dorp 0.1", exitUsage, `did you mean "--drop"?`},
 		{"fault add drpo", exitUsage, `did you mean "drop"?`},
 		{"fault add drop --opcode sned", exitUsage, `did you mean "send"?`},

@@ -18,15 +18,15 @@ import (
 
 // perfCmd is `goroced perf`. Short flags are those of ib_write_bw and the other perftest tools.
 type perfCmd struct {
-	Op   perf.Op   `arg:"" help:"send, write, read or atomic."`
-	Test perf.Test `arg:"" help:"bw for bandwidth, lat for latency."`
+	Op   perf.Op   `complete:"send,write,read,atomic" arg:"" help:"send, write, read or atomic."`
+	Test perf.Test `complete:"bw,lat" arg:"" help:"bw for bandwidth, lat for latency."`
 	Host string    `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
-	Connection perf.Service `option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
+	Connection perf.Service `complete:"RC,UC,UD" option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
 	Port   int      `short:"p" default:"18515" help:"TCP port of the server; with -R rdma_cm's."`
 	GIDIdx int      `option:"GIDIndex" name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
-	MTU    int      `short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
+	MTU    int      `complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
 	CM     bool     `name:"rdma_cm" short:"R" help:"Meet and connect by rdma_cm, not over TCP; the same at both ends (perftest: not with UC)."`
 	Size   *int     `short:"s" type:"size" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
 	All    bool     `short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
@@ -45,7 +45,7 @@ type perfCmd struct {
 	Gbits  bool     `name:"report_gbits" help:"Bandwidth in Gb/s instead of MiB/s."`
 	JSON   jsonFile `name:"out_json" aliases:"out_json_file" help:"Write the report as JSON too, to perftest_out.json, or with --out_json=FILE to FILE; - is standard output, which then has nothing else."`
 
-	Atomic perf.AtomicOp `name:"atomic_type" short:"A" default:"FETCH_AND_ADD" placeholder:"OP" help:"CMP_AND_SWAP or FETCH_AND_ADD (default ${default})."`
+	Atomic perf.AtomicOp `complete:"FETCH_AND_ADD,CMP_AND_SWAP" name:"atomic_type" short:"A" default:"FETCH_AND_ADD" placeholder:"OP" help:"CMP_AND_SWAP or FETCH_AND_ADD (default ${default})."`
 
 	AckTimeout int           `option:"AckTimeout" name:"qp-timeout" short:"u" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; RC)."`
 	Retry      int           `option:"RetryCount" name:"retry_count" default:"7" help:"How often a packet is sent again before the peer counts as gone (RC)."`

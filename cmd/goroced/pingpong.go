@@ -14,12 +14,12 @@ import (
 type pingpongCmd struct {
 	Host string `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
-	Service pingpong.Service `default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
+	Service pingpong.Service `complete:"rc,uc,ud,srq" default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
 
 	Port    int  `short:"p" default:"18515" help:"TCP port of the server."`
 	IBPort  int  `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
 	Size    *int `short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
-	MTU     *int `short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
+	MTU     *int `complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
 	NumQP   *int `name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
 	RxDepth int  `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
 	Iters   int  `short:"n" default:"1000" help:"Messages each way, all queue pairs together."`

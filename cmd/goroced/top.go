@@ -23,7 +23,7 @@ type topCmd struct {
 	Interval  time.Duration `short:"i" default:"1s" help:"What the rates are measured over."`
 	Count     int           `short:"n" placeholder:"N" help:"End after so many intervals (default: 1 where the output is no terminal, else when interrupted)."`
 	Processes bool          `short:"p" help:"A row for each process, not for each queue pair."`
-	Sort      string        `short:"s" default:"tx" placeholder:"COLUMN" help:"Sort by this column (default: tx); see below."`
+	Sort      string        `complete:"columns" short:"s" default:"tx" placeholder:"COLUMN" help:"Sort by this column (default: tx); see below."`
 	Reverse   bool          `short:"r" help:"The smallest first."`
 	Filter    string        `short:"f" placeholder:"TEXT" help:"Only rows that have this text in a cell."`
 	Plain     bool          `help:"Print the table at each interval, on a terminal, too."`

@@ -147,7 +147,7 @@ func (c *qpCmd) Run(a *app) error {
 
 // whyCmd is `goroced why`.
 type whyCmd struct {
-	QPN uint32 `arg:"" optional:"" name:"qpn" help:"Only this queue pair; the last 64 failures otherwise."`
+	QPN uint32 `complete:"qps" arg:"" optional:"" name:"qpn" help:"Only this queue pair; the last 64 failures otherwise."`
 	viewFlags
 }
 

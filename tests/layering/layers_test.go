@@ -98,6 +98,7 @@ var layers = []struct {
 			"roce/rdmacm", "roce/simtest"}},
 	}},
 	{"the command", []row{
+		{"docs", nil},
 		{tool + "similar", nil},
 		{tool + "term", []string{"internal/cells"}},
 		{tool + "config", []string{"roce/link", "roce/daemon/machine", tool + "similar", "internal/socket"}},
@@ -132,7 +133,7 @@ var layers = []struct {
 		{tool + "doctor", []string{"internal/cells", "ib", "wire", "roce/neigh", "roce/link", "roce/link/port",
 			"roce/link/udp", "roce/host", "roce/daemon/abi", "roce/daemon/client", "roce/daemon/dropin",
 			tool + "term", "internal/socket", tool + "admin"}},
-		{"cmd/goroced", []string{"ib", "ib/driver", "roce/link/port", "roce/link/wrap", "roce", "roce/host",
+		{"cmd/goroced", []string{"docs", "ib", "ib/driver", "roce/link/port", "roce/link/wrap", "roce", "roce/host",
 			"roce/daemon/server", tool + "similar", tool + "term", "internal/socket", tool + "config",
 			tool + "device", tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
 			tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs",

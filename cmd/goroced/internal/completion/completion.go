@@ -67,12 +67,16 @@ type Candidate struct{ Word, Help string }
 
 func (c Candidate) String() string { return c.Word + "\t" + c.Help }
 
-// Candidates returns the completions of the last word, none if words is empty.
-func Candidates(root *kong.Node, words []string) []Candidate {
+// Values are sources of values that flags and arguments may have, by name.
+type Values map[string]func() []Candidate
+
+// Candidates returns the completions of the last word, none if words is empty. A flag or an argument with the tag
+// `complete:"NAME"` has the values of that name, one with `complete:"a,b"` those in the list.
+func Candidates(root *kong.Node, words []string, from Values) []Candidate {
 	if len(words) == 0 {
 		return nil
 	}
-	at := place{node: root}
+	at := place{node: root, from: from}
 	for _, w := range words[:len(words)-1] {
 		at.pass(w)
 	}
@@ -85,6 +89,7 @@ type place struct {
 	flag   *kong.Flag // whose value is the next word; nil if none
 	args   int        // number of positional arguments so far
 	noFlag bool       // "--" has been seen
+	from   Values
 }
 
 // pass parses one word.
@@ -140,10 +145,10 @@ func (p *place) fitting(word string) []Candidate {
 		if word == "=" {
 			word = ""
 		}
-		all = values(p.flag.Value, "")
+		all = p.values(p.flag.Value, "")
 	case p.isFlag(word) && hasValue:
 		if f := p.find(name); f != nil {
-			all = values(f.Value, name+"=")
+			all = p.values(f.Value, name+"=")
 		}
 	case !p.noFlag && strings.HasPrefix(word, "-"):
 		for _, f := range p.flags() {
@@ -156,19 +161,26 @@ func (p *place) fitting(word string) []Candidate {
 			}
 		}
 		if p.args < len(p.node.Positional) {
-			all = append(all, values(p.node.Positional[p.args], "")...)
+			all = append(all, p.values(p.node.Positional[p.args], "")...)
 		}
 	}
 	return slices.DeleteFunc(all, func(c Candidate) bool { return !strings.HasPrefix(c.Word, word) })
 }
 
 // values returns the possible values of a flag or an argument, if they are known.
-func values(v *kong.Value, prefix string) []Candidate {
-	if v.Enum == "" {
-		return nil
+func (p *place) values(v *kong.Value, prefix string) (all []Candidate) {
+	tag := v.Tag.Get("complete")
+	if get := p.from[tag]; get != nil {
+		for _, c := range get() {
+			all = append(all, Candidate{prefix + c.Word, c.Help})
+		}
+		return all
 	}
-	var all []Candidate
-	for _, s := range v.EnumSlice() {
+	list := strings.Split(tag, ",")
+	if v.Enum != "" {
+		list = v.EnumSlice()
+	}
+	for _, s := range list {
 		if s != "" { // an empty string stands for no value
 			all = append(all, Candidate{prefix + s, fmt.Sprintf("%s %s", v.Name, s)})
 		}

@@ -31,6 +31,16 @@ func List(w io.Writer, t term.Terminal) error {
 	return out.Flush()
 }
 
+// Rules returns the titles of all rules by their names.
+func Rules() map[string]string {
+	titles := map[string]string{}
+	all, _ := lessons() // tests load them all
+	for _, l := range all {
+		titles[l.name] = l.title
+	}
+	return titles
+}
+
 // list writes the names and titles of lessons by group.
 func list(out io.Writer, t term.Terminal, lessons []lesson) {
 	first := true

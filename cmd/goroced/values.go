@@ -1,0 +1,34 @@
+package main
+
+import (
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/completion"
+	"github.com/goroce/goroce/cmd/goroced/internal/explain"
+)
+
+// values are what shells offer for flags and arguments with the tag "complete", by its value.
+var values = map[string]func() []completion.Candidate{
+	"docs": func() (list []completion.Candidate) {
+		for _, name := range documents() {
+			list = append(list, completion.Candidate{Word: name, Help: titleOf(name)})
+		}
+		return list
+	},
+	"rules": func() (list []completion.Candidate) {
+		rules := explain.Rules()
+		for _, name := range slices.Sorted(maps.Keys(rules)) {
+			list = append(list, completion.Candidate{Word: name, Help: rules[name]})
+		}
+		return list
+	},
+	"netifs": func() (list []completion.Candidate) {
+		all, _ := net.Interfaces() // without them there is nothing to offer
+		for _, i := range all {
+			list = append(list, completion.Candidate{Word: i.Name, Help: i.Flags.String()})
+		}
+		return list
+	},
+}
