@@ -22,6 +22,7 @@ type linuxCommands struct {
 	Env      envCmd      `cmd:"" help:"Print the environment variables by which programs in C use the daemon."`
 	Spawn    spawnCmd    `cmd:"" hidden:"" help:"Start a daemon for run."`
 	Serve    serveCmd    `cmd:"" help:"Run the daemon: RDMA for every process on this machine."`
+	Stop     stopCmd     `cmd:"" help:"End a running daemon, as SIGTERM does."`
 	Config   configCmd   `cmd:"" help:"Check or show the daemon's configuration."`
 	Doctor   doctorCmd   `cmd:"" help:"Find out what prevents RDMA from working on this machine, and what to do."`
 }

@@ -3,8 +3,13 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
+	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -13,7 +18,10 @@ import (
 )
 
 // serveCmd is `goroced serve`.
-type serveCmd struct{ settingFlags }
+type serveCmd struct {
+	Replace bool `help:"End the daemon that has the admin socket, and take its place. Its clients have the time of its setting drain to leave." group:"Settings"`
+	settingFlags
+}
 
 // Help is printed under the flags.
 func (*serveCmd) Help() string {
@@ -29,6 +37,23 @@ func (c *serveCmd) Run(a *app, parsed *kong.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Replace {
+		if err := replace(a.ctx, loaded); err != nil {
+			return err
+		}
+	}
 	return runner.Run(a.ctx, runner.Options{Config: loaded, Load: load, Log: os.Stderr, Open: openDaemon,
 		Metrics: func(d runner.Daemon) http.Handler { return metricsHandler(d.(figures)) }})
 }
+
+// replace ends the daemon that has the admin socket of a configuration, if there is one.
+func replace(ctx context.Context, c *config.Config) error {
+	_, err := stopDaemon(ctx, c.Admin, c.Drain+replaceLimit)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil // none runs
+	}
+	return err
+}
+
+// replaceLimit is how long the other daemon may take beyond its drain, which is assumed to be as ours.
+const replaceLimit = 30 * time.Second

@@ -103,3 +103,35 @@ func TestTwoDaemons(t *testing.T) {
 		}
 	}
 }
+
+// TestStop: a daemon is ended, or replaced, by the socket at which it is looked at.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serves := func(flags ...string) *process {
+		args := []string{"serve", "--config", configFile(t, ""), "--socket", filepath.Join(dir, "s"), "--admin",
+			filepath.Join(dir, "a"), "--addr", linktest.Loopback().String()}
+		p, _ := startUntil(t, "msg=ready", append(args, flags...)...)
+		return p
+	}
+	first := serves()
+	p, code := goroced(t, "serve", "--config", configFile(t, ""), "--socket", filepath.Join(dir, "s"), "--admin",
+		filepath.Join(dir, "a"))
+	if code != exitFailure || !strings.Contains(p.err.String(), "goroced stop") {
+		t.Errorf("a second daemon: exit code %d: %s", code, p.err.String())
+	}
+	second := serves("--replace")
+	first.done(t, "the first daemon")
+	out := success(t, "stop", "--admin", filepath.Join(dir, "a"))
+	if want := fmt.Sprintf("process %d\n", second.cmd.Process.Pid); !strings.HasSuffix(out, want) {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	second.done(t, "the second daemon")
+	third := serves("--replace") // there is none to replace
+	success(t, "stop", "--admin", filepath.Join(dir, "a"))
+	third.done(t, "the third daemon")
+	if p, code := goroced(t, "stop", "--admin", filepath.Join(dir, "a")); code != exitFailure ||
+		!strings.Contains(p.err.String(), "no daemon runs here") {
+		t.Errorf("stop without a daemon: exit code %d: %s", code, p.err.String())
+	}
+}

@@ -33,8 +33,8 @@ func (e *InUseError) Error() string {
 	if e.Peer != nil {
 		who = fmt.Sprintf(" (process %d of user %d)", e.Peer.PID, e.Peer.UID)
 	}
-	return fmt.Sprintf("socket %s: %s%s; stop that, or choose another path with --socket and --admin", e.Path, e.What,
-		who)
+	return fmt.Sprintf("socket %s: %s%s; end it with `goroced stop`, take its place with --replace, or choose another "+
+		"path with --socket and --admin", e.Path, e.What, who)
 }
 
 // Is makes errors.Is(err, ErrInUse) true.
