@@ -268,6 +268,24 @@ func TestWatchPackets(t *testing.T) {
 	}
 }
 
+// TestBugreport: a report has all parts, and no address of the daemon.
+func TestBugreport(t *testing.T) {
+	t.Parallel()
+	d := newServed(t)
+	file := filepath.Join(t.TempDir(), "report")
+	success(t, with("bugreport -o "+file, d.admin)...)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Linux ", "goroced version", "interface lo, link udp", "link goroce_lo/1 sent_pkts",
+		"no queue pair has failed", "socket_mode"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is not in the report:\n%s", want, text)
+		}
+	}
+}
+
 // TestDevinfoThroughDaemon: lists, and JSON.
 func TestDevinfoThroughDaemon(t *testing.T) {
 	d := newServed(t)

@@ -106,6 +106,7 @@ var layers = []struct {
 			"internal/socket"}},
 		{tool + "completion", []string{"ib", "ib/driver"}},
 		{tool + "manpage", nil},
+		{tool + "bugreport", nil},
 		{tool + "decode", []string{"internal/cells", "ib", "ib/driver", "wire", "roce/trace", "roce/trace/track",
 			"roce/trace/capfile", tool + "term"}},
 		{tool + "explain", []string{"internal/cells", "ib", "ib/driver", "wire", "roce/trace", "qp/script", "roce/cm",
@@ -137,7 +138,7 @@ var layers = []struct {
 			"roce/daemon/server", tool + "similar", tool + "term", "internal/socket", tool + "config",
 			tool + "device", tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
 			tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs",
-			tool + "launch", tool + "admin", tool + "top", tool + "demo", tool + "doctor"}},
+			tool + "launch", tool + "admin", tool + "top", tool + "bugreport", tool + "demo", tool + "doctor"}},
 	}},
 	{"the front page, and programs to copy", []row{
 		{"github.com/goroce/goroce", nil},
