@@ -463,3 +463,27 @@ func TestOtherNumber(t *testing.T) {
 		_ = client.Wait(t)
 	})
 }
+
+// TestInterrupted: a client that is interrupted prints what it has measured so far.
+func TestInterrupted(t *testing.T) {
+	for _, test := range []Test{BW, Lat} {
+		simulated(t, func(t *testing.T, p *place) {
+			o := Defaults(Send, test)
+			o.Iters, o.Size = 1<<30, 8
+			slow := wrap.FaultConfig{Latency: 10 * time.Millisecond}
+			serverDev, clientDev := p.open(slow), p.open(slow)
+			server := p.start(t, serverDev, o)
+			client := p.startClient(t, server, serverDev, clientDev, o)
+			client.Await(t, client.Log, "messages/s") // the progress of a long run
+			client.Stop()
+			if err := client.Wait(t); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v: got error %v, want %v", test, err, context.Canceled)
+			}
+			if out := client.Out.String(); !regexp.MustCompile(`(?m)^ *\d+ +\d{3,} `).MatchString(out) {
+				t.Errorf("%v: got\n%s\nwant a row of the table", test, out)
+			}
+			server.Stop()
+			_ = server.Wait(t)
+		})
+	}
+}

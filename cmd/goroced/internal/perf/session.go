@@ -149,10 +149,12 @@ func (s *session) play(ctx context.Context) error {
 			play = s.latency
 		}
 		row, err := play(ctx, size)
+		if err == nil || row.Iterations > 0 { // interrupted: what was measured so far
+			s.add(row)
+		}
 		if err != nil {
 			return err
 		}
-		s.add(row)
 	}
 	fmt.Fprint(s.o.Out, s.o.rule())
 	return s.finish()
@@ -202,7 +204,7 @@ func (s *session) bandwidth(ctx context.Context, size int) (Row, error) {
 	}
 	row, err := s.e.transfer(ctx, size)
 	if err != nil {
-		return Row{}, err
+		return row, err
 	}
 	wait := together && s.o.All
 	if wait && s.o.Op != Send {

@@ -21,26 +21,30 @@ type transfer struct {
 }
 
 // transfer runs a bandwidth test at one size. It returns what this end has measured: what it has sent, or if it does
-// not send, what it has received.
+// not send, what it has received. If ctx ends, it returns what was measured so far, and the error.
 func (e *endpoint) transfer(ctx context.Context, size int) (Row, error) {
 	x := e.newTransfer(size)
 	e.schedule.set(e.o.Duration)
 	defer e.schedule.cancel()
-	if err := x.run(ctx); err != nil {
-		return Row{}, fmt.Errorf("%w; of %d-byte messages %d were sent and %d received", err, size, x.reaped, x.arrived)
+	err := x.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w; of %d-byte messages %d were sent and %d received", err, size, x.reaped, x.arrived)
 	}
 	t := &x.sent
 	if !e.o.sends() {
 		t = &x.received
 	}
+	if err != nil && (ctx.Err() == nil || !t.running()) {
+		return Row{}, err
+	}
 	if t.running() && t.stop.Equal(t.start) {
 		t.start = x.began // all messages were polled at once
 	}
 	row := t.row(e.o, size)
-	if x.expected > 0 {
+	if x.expected > 0 && err == nil {
 		row.Lost = x.expected - x.arrived
 	}
-	return row, nil
+	return row, err
 }
 
 func (e *endpoint) newTransfer(size int) *transfer {

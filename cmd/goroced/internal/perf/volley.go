@@ -24,7 +24,7 @@ type volley struct {
 	mine    *byte    // last byte of the message that this end writes
 }
 
-// volley runs a latency test at one size.
+// volley runs a latency test at one size. If ctx ends, it returns what was measured so far, and the error.
 func (e *endpoint) volley(ctx context.Context, size int) (Row, error) {
 	v := e.newVolley(size)
 	e.schedule.set(e.o.Duration)
@@ -33,11 +33,14 @@ func (e *endpoint) volley(ctx context.Context, size int) (Row, error) {
 	if e.t.twoSided {
 		play = v.rally
 	}
-	if err := play(ctx); err != nil {
-		return Row{}, fmt.Errorf("%w; of %d-byte messages %d were sent and %d received", err, size, v.out.posted,
-			v.arrived)
+	err := play(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w; of %d-byte messages %d were sent and %d received", err, size, v.out.posted, v.arrived)
 	}
-	return v.samples.row(size, e.t.trips), nil
+	if err != nil && (ctx.Err() == nil || v.samples.hist.TotalCount() == 0) {
+		return Row{}, err
+	}
+	return v.samples.row(size, e.t.trips), err
 }
 
 func (e *endpoint) newVolley(size int) *volley {
