@@ -11,9 +11,11 @@ import "github.com/goroce/goroce/wire"
 // handle once epsn has reached its PSN.
 func (r *responder) beyond(_ *wire.Packet) {
 	if r.owed.discarding {
+		r.q.judge(Behind)
 		return
 	}
 	r.q.cfg.Stats.OutOfSeqRequest++
 	r.owed.discarding = true
+	r.q.judge(Gap)
 	r.oweNAK(r.epsn, wire.NAKSequence)
 }

@@ -181,7 +181,11 @@ func (r *responder) chooseSRQ(p *wire.Packet) bool {
 // handle handles a request packet (IBTA 9.7.4.1, figure 89): it checks the PSN, then
 // the order of opcodes, then executes the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
-	if r.phase >= refused || r.foreseen(now, p) {
+	if r.phase >= refused {
+		r.q.judge(Behind)
+		return
+	}
+	if r.foreseen(now, p) {
 		return
 	}
 	switch d := p.PSN.Sub(r.epsn); {
@@ -230,6 +234,7 @@ func (r *responder) raiseCommEst() {
 // once, and use up its retries long before slow memory is ready.
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
+	r.q.judge(NoRoom)
 	r.owed.discarding = true
 	if !r.q.svc.reliable {
 		r.inside = noMessage
@@ -495,6 +500,7 @@ func (r *responder) remember(res resource) *resource {
 // the result that their resource keeps.
 func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
+	r.q.judge(Duplicate)
 	again := false
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():

@@ -90,6 +90,7 @@ func (r *responder) drop() {
 func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	if p.DETH.QKey != r.q.attr.QKey {
 		r.q.cfg.Stats.DropQKey++
+		r.q.judge(WrongQKey)
 		return
 	}
 	if !r.commits.room() {
