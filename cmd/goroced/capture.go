@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // adminFlags select the daemon.
@@ -22,6 +24,8 @@ type captureCmd struct {
 	PeerQP uint32 `name:"peer-qp" placeholder:"N" help:"Only this queue pair of a peer."`
 	Peer   string `placeholder:"IP" help:"Only this peer."`
 	Count  uint64 `short:"c" placeholder:"N" help:"End after so many packets (default: when interrupted)."`
+
+	OnError bool `help:"Wait for the next failure of a queue pair of yours, and write the packets before it, with headers and without payload, from its flight recorder."`
 	adminFlags
 }
 
@@ -35,6 +39,9 @@ func (*captureCmd) Help() string {
 
 // Run runs the subcommand.
 func (c *captureCmd) Run(a *app) error {
+	if c.OnError {
+		return c.onError(a)
+	}
 	out := a.out
 	if c.Output != "" {
 		f, err := createCapture(c.Output)
@@ -54,5 +61,22 @@ func (c *captureCmd) Run(a *app) error {
 	}
 	_, err = fmt.Fprintf(a.err, "%d packets captured, %d lost because they were not read fast enough\n", got.Packets,
 		got.Lost)
+	return err
+}
+
+// onError writes the packets before the next failure.
+func (c *captureCmd) onError(a *app) error {
+	for _, o := range []struct {
+		given bool
+		flag  string
+	}{{c.Output == "", "without -o FILE"}, {c.Peer != "", "--peer"}, {c.PeerQP != 0, "--peer-qp"}, {c.Count != 0, "--count"}} {
+		if o.given {
+			return driver.Refuse("capture", "--on-error", o.flag, "with -o FILE, --qp and --device", ib.ErrInvalid)
+		}
+	}
+	err := capturedStory(a, admin.NewClient(c.Socket), c.Output, c.Device, c.QP, true)
+	if err != nil && a.ctx.Err() != nil {
+		return nil // interrupted
+	}
 	return err
 }

@@ -80,7 +80,7 @@ func (s *Story) Ladder(most int) trace.Ladder {
 		case qp.RecordSent, qp.RecordReceived:
 			s.drawPacket(&l, &t, &num, s.packet(i))
 		default:
-			if text, problem := s.local(r); text != "" {
+			if text, problem := local(r); text != "" {
 				e := l.Local(r.At, true, text)
 				e.Problem = problem
 			}
@@ -106,7 +106,7 @@ func (s *Story) drawPacket(l *trace.Ladder, t *track.Tracker, num *int, p packet
 	if text, wrong := verdicts[p.rec.Verdict()].text, verdicts[p.rec.Verdict()].problem; text != "" {
 		e.Note, e.Problem = text, wrong
 	} else {
-		e.Note, e.Problem = s.note(&effect, sent, p.rec.Again())
+		e.Note, e.Problem = note(&effect, sent, p.rec.Again())
 	}
 	if more > 0 {
 		e.Text += fmt.Sprintf(" and %d more", more)
@@ -114,14 +114,18 @@ func (s *Story) drawPacket(l *trace.Ladder, t *track.Tracker, num *int, p packet
 }
 
 // note explains a packet that was accepted.
-func (s *Story) note(e *track.Effect, sent, again bool) (text string, problem bool) {
+func note(e *track.Effect, sent, again bool) (text string, problem bool) {
+	where := "there"
+	if sent {
+		where = "here"
+	}
 	switch e.Kind {
 	case track.SequenceNAK:
-		return fmt.Sprintf("psn %d is missing there", uint32(e.PSN)), true
+		return fmt.Sprintf("psn %d is missing %s", uint32(e.PSN), where), true
 	case track.FatalNAK:
 		return "ends the connection", true
 	case track.RNR:
-		return "no receive is posted there", true
+		return "no receive is posted " + where, true
 	}
 	if sent && again {
 		return "sent again", true
@@ -147,7 +151,7 @@ var verdicts = map[qp.Verdict]struct {
 }
 
 // local describes an event that is no packet; "" if it is none that one sees.
-func (s *Story) local(r *qp.Record) (text string, problem bool) {
+func local(r *qp.Record) (text string, problem bool) {
 	switch r.Kind {
 	case qp.RecordPosted:
 		return fmt.Sprintf("%v %d B", ib.WROpcode(r.Code), r.Extra), false
@@ -160,7 +164,7 @@ func (s *Story) local(r *qp.Record) (text string, problem bool) {
 		to := ib.QPState(r.Code)
 		return fmt.Sprintf("%v to %v", ib.QPState(r.Key), to), to == ib.StateErr || to == ib.StateSQE
 	case qp.RecordTimer:
-		return s.timer(r), r.Code == qp.TimerACK
+		return timer(r), r.Code == qp.TimerACK
 	case qp.RecordFailed:
 		return "fails: " + ib.Reason(r.Code).String(), true
 	case qp.RecordRefused:
@@ -180,7 +184,7 @@ func completed(r *qp.Record) string {
 	return text
 }
 
-func (s *Story) timer(r *qp.Record) string {
+func timer(r *qp.Record) string {
 	switch r.Code {
 	case qp.TimerACK:
 		return fmt.Sprintf("no answer for psn %d: %d retries left", uint32(r.PSN()), r.Extra)

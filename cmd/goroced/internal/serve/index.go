@@ -22,6 +22,7 @@ var (
 		{"/v1/mrs", "memory regions"},
 		{"/v1/cm", "IDs of the connection manager"},
 		{"/v1/failures", "why queue pairs have failed"},
+		{"/v1/why", "the story of one, ?qp=N; /v1/why/capture has its packets as pcapng"},
 		{"/v1/stats", "counters of devices"},
 		{"/v1/faults", "faults that are injected; root and the daemon's own user only"},
 		{"/v1/capture", "packets as pcapng, until interrupted; root and the daemon's own user only"},
