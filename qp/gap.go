@@ -10,6 +10,7 @@ import "github.com/goroce/goroce/wire"
 // not come by. Who keeps p copies it, as its payload belongs to the link, and passes it to
 // handle once epsn has reached its PSN.
 func (r *responder) beyond(_ *wire.Packet) {
+	r.q.cfg.Stats.OutOfSequence++
 	if r.owed.discarding {
 		r.q.judge(Behind)
 		return

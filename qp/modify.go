@@ -161,6 +161,9 @@ func (q *QP) fatal(why ib.Reason) {
 func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	wc.QPN, wc.Timestamp = q.cfg.Num, q.now
 	q.recordCompletion(wc)
+	if wc.Status != ib.WCSuccess {
+		q.cfg.Stats.countError(wc)
+	}
 	if !cq.push(wc, solicited, q.cfg.Due) {
 		q.lostCompletion = true
 	}

@@ -349,10 +349,12 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 		c.event = ib.EventQPFatal
 		r.end(now, c)
 	case !ok && !r.q.svc.reliable:
+		r.q.cfg.Stats.OutOfBuffer++
 		r.note(p, ib.Cause{Reason: ib.ReasonNoReceive})
 		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
+		r.q.cfg.Stats.OutOfBuffer++
 		r.notReady(p)
 		r.owed.discarding = true
 		r.oweNAK(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
@@ -422,6 +424,9 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		r.refuse(now, p, wire.NAKRemoteAccess, gone(r.q.cfg.Table, r.write[:]))
 		return
 	}
+	if p.Opcode.Starts() {
+		r.q.cfg.Stats.RxWrites++
+	}
 	r.done += n
 	r.inside = inWrite
 	if withImm {
@@ -478,6 +483,7 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	res := r.remember(resource{kind: resRead, op: p.Opcode.Op(), first: p.PSN, npsn: int32(n), a: p.RETH.VA,
 		b: number(uint64(p.RETH.RKey)), span: span})
+	r.q.cfg.Stats.RxReads++
 	r.epsn = p.PSN.Add(n)
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
 }

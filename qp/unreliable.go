@@ -56,6 +56,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	if p.PSN != r.epsn {
 		if r.inside != noMessage || !p.Opcode.Starts() {
 			r.q.cfg.Stats.OutOfSeqRequest++
+			r.q.cfg.Stats.OutOfSequence++
 		}
 		r.inside = noMessage
 	}

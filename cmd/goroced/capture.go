@@ -69,7 +69,8 @@ func (c *captureCmd) onError(a *app) error {
 	for _, o := range []struct {
 		given bool
 		flag  string
-	}{{c.Output == "", "without -o FILE"}, {c.Peer != "", "--peer"}, {c.PeerQP != 0, "--peer-qp"}, {c.Count != 0, "--count"}} {
+	}{{c.Output == "", "without -o FILE"}, {c.Peer != "", "--peer"}, {c.PeerQP != 0, "--peer-qp"},
+		{c.Count != 0, "--count"}} {
 		if o.given {
 			return driver.Refuse("capture", "--on-error", o.flag, "with -o FILE, --qp and --device", ib.ErrInvalid)
 		}

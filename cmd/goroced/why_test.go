@@ -15,8 +15,9 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestWhyStory: when the programs have ended, `goroced why QPN` tells how a connection has failed that loses its packets,
-// and writes them to a file that tshark and `goroced decode` read. `goroced capture --on-error` had waited for it.
+// TestWhyStory: when the programs have ended, `goroced why QPN` tells how a connection has failed that loses its
+// packets, and writes them to a file that tshark and `goroced decode` read. `goroced capture --on-error` had waited for
+// it.
 func TestWhyStory(t *testing.T) {
 	t.Parallel()
 	d := newServed(t)
@@ -62,8 +63,8 @@ func TestWhyStory(t *testing.T) {
 		if out := success(t, "decode", f); !strings.Contains(out, "SEND First psn=") {
 			t.Errorf("goroced decode %s:\n%s", f, out)
 		}
-		tshark := exec.Command(require.Command(t, "tshark"), "-n", "-r", f, "-T", "fields", "-e", "infiniband.bth.opcode",
-			"-e", "infiniband.bth.destqp", "-e", "infiniband.bth.psn")
+		tshark := exec.Command(require.Command(t, "tshark"), "-n", "-r", f, "-T", "fields", "-e",
+			"infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "infiniband.bth.psn")
 		out, err := tshark.Output()
 		if err != nil || !strings.HasPrefix(string(out), "0\t0x") { // SEND First
 			t.Errorf("tshark of %s: %v\n%s", f, err, out)
@@ -75,9 +76,11 @@ func TestWhyStory(t *testing.T) {
 func TestToolTellsStory(t *testing.T) {
 	t.Parallel()
 	port, addr := freePort(t), linktest.Loopback().String()
-	server := start(t, "pingpong", "--addr", addr, "-p", port, "--retry", "1", "--ack-timeout", "10", "--timeout", "2s")
+	server := start(t, "pingpong", "--addr", addr, "-p", port, "--retry", "1", "--ack-timeout", "10", "--timeout",
+		"2s")
 	waitListening(t, port)
-	client, code := goroced(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port, "--drop", "0.99", "--seed",
+	client, code := goroced(t, "pingpong", "--addr", linktest.Loopback().String(), "-p", port, "--drop", "0.99",
+		"--seed",
 		"1", "--retry", "1", "--ack-timeout", "10", "--timeout", "2s", addr)
 	server.wait(t)
 	if text := client.err.String(); code != exitFailure || !strings.Contains(text, "0 retries left") ||

@@ -20,7 +20,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// tell draws a story as a tool does, and checks the lines of it that the test wants: each is in the text, in this order.
+// tell draws a story as a tool does, and checks the lines of it that the test wants: each is in the text, in this
+// order.
 func tell(t *testing.T, s *story.Story, want ...string) {
 	t.Helper()
 	ladder := s.Ladder(40)
@@ -56,7 +57,8 @@ func TestStoryRetries(t *testing.T) {
 	must(t, w.a.qp.Close()) // the story stays
 	s := only(t, w.a.dev)
 	tell(t, s, "RDMA WRITE 8 B", "WRITE Only psn=16777200", "2 retries left", "sent again", "1 retries left",
-		"sent again", "0 retries left", "fails: the peer does not answer", "RTS to ERR", "transport retry counter exceeded")
+		"sent again", "0 retries left", "fails: the peer does not answer", "RTS to ERR",
+		"transport retry counter exceeded")
 	if s.Failed.Cause.Reason != ib.ReasonSilence {
 		t.Errorf("got reason %v, want silence", s.Failed.Cause.Reason)
 	}
@@ -91,13 +93,7 @@ func TestStoryRNR(t *testing.T) {
 
 // TestStoryLoss: a packet that is lost is asked for and sent again; nothing fails, but the recorder has it.
 func TestStoryLoss(t *testing.T) {
-	lossy := stack{above: same, below: func(l link.Link) link.Link {
-		if l.Caps().Local[0] != gidA {
-			return l
-		}
-		return &dropOne{Link: l, psn: 0xFFFFF1}
-	}}
-	w := newWorld(t, 1, 4096, lossy)
+	w := newWorld(t, 1, 4096, stack{above: same, below: lossy})
 	w.connect(1024, nil)
 	w.recv(w.b, ib.RecvWR{SGL: w.b.sge(0, 4096)})
 	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 4096)})
@@ -113,6 +109,14 @@ func TestStoryLoss(t *testing.T) {
 	if n := len(w.a.dev.Failures()); n != 0 {
 		t.Errorf("got %d failures, want none", n)
 	}
+}
+
+// lossy makes A's link lose the second packet that is sent.
+func lossy(l link.Link) link.Link {
+	if l.Caps().Local[0] != gidA {
+		return l
+	}
+	return &dropOne{Link: l, psn: 0xFFFFF1}
 }
 
 // dropOne loses the first packet with a PSN.
