@@ -70,6 +70,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 		r.noRoom()
 	case !r.inOrder(p):
 		if p.Opcode.Starts() || r.inside != noMessage { // else p is the rest of a dropped message
+			r.q.judge(Dropped)
 			r.drop()
 		}
 	case p.Opcode.IsSend():
