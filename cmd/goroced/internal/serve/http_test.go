@@ -379,8 +379,8 @@ func TestIndex(t *testing.T) {
 	addr := freePort(t)
 	c := start(t, t.TempDir(), "[metrics]\nlisten = '"+addr+"'\npprof = true")
 	links := regexp.MustCompile(`href="([^"]*)"`)
-	fakes := []string{"/metrics", "/v1/qps", "/v1/mrs", "/v1/cm", "/v1/failures", "/v1/why", "/v1/stats",
-		"/v1/faults", "/v1/capture"}
+	fakes := []string{"/metrics", "/v1/qps", "/v1/mrs", "/v1/cm", "/v1/failures", "/v1/stats", "/v1/faults",
+		"/v1/capture"}
 	visit := func(get func(path string) string) (paths []string) {
 		for _, m := range links.FindAllStringSubmatch(get("/"), -1) {
 			paths = append(paths, m[1])
