@@ -90,7 +90,7 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	if err = use(dev); err != nil {
-		tellFailure(dev)
+		tellFailure(dev, err)
 	}
 	return err
 }
@@ -98,10 +98,15 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 // storyRows is how many events a subcommand that has failed shows of its queue pair's story.
 const storyRows = 12
 
-// tellFailure draws the end of the latest story of a device of this program, if one of its queue pairs has failed.
-func tellFailure(dev ib.Device) {
+// tellFailure draws the end of the latest story of a device of this program, if one of its queue pairs has failed. Of a
+// daemon's it says where the story is.
+func tellFailure(dev ib.Device, err error) {
 	d, ok := dev.(roce.Device)
 	if !ok {
+		var failed *ib.WCError
+		if errors.As(err, &failed) && ib.ReasonOf(failed.Vendor) != ib.ReasonNone {
+			fmt.Fprintf(messages, "`goroced why %#x` tells how it came to this\n", uint32(failed.QPN))
+		}
 		return
 	}
 	list := d.Failures()

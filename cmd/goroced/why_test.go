@@ -31,8 +31,11 @@ func TestWhyStory(t *testing.T) {
 	ends := start(t, with(flags+port, d.client)...)
 	waitListening(t, port)
 	success(t, with("fault add drop --opcode request --direction out --seed 1", d.admin)...)
-	_, _ = goroced(t, with(flags+port+" "+d.addr, d.client)...)
+	client, _ := goroced(t, with(flags+port+" "+d.addr, d.client)...)
 	ends.wait(t)
+	if text := client.err.String() + ends.err.String(); !strings.Contains(text, "`goroced why 0x") {
+		t.Errorf("no tool says where its story is:\n%s", text)
+	}
 	var failures []server.FailureInfo
 	if err := json.Unmarshal([]byte(success(t, with("why --json", d.admin)...)), &failures); err != nil ||
 		len(failures) == 0 {

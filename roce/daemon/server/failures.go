@@ -173,7 +173,10 @@ func (s *Server) NextFailure(ctx context.Context, wants func(*FailureInfo) bool)
 				case <-time.After(settleTime):
 				case <-ctx.Done():
 				}
-				return i.tell(), nil
+				f.mu.Lock() // for Comm
+				told := *i
+				f.mu.Unlock()
+				return told.tell(), nil
 			}
 		}
 		seen = f.count

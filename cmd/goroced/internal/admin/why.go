@@ -145,6 +145,9 @@ func PrintWhy(w io.Writer, t term.Terminal, list []Why, rows int) error {
 	for i := range list {
 		var b strings.Builder
 		y := &list[i]
+		if i > 0 {
+			b.WriteString("\n")
+		}
 		writeFailure(&b, &y.FailureInfo)
 		if y.Advice != "" {
 			fmt.Fprintf(&b, "    look at: %s\n", y.Advice)
