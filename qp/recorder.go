@@ -31,13 +31,8 @@ func (r *Ring) add() *Record {
 	return rec
 }
 
-// last returns the latest record.
-func (r *Ring) last() *Record {
-	if r.next == 0 {
-		return &r.records[recordsMost-1]
-	}
-	return &r.records[r.next-1]
-}
+// last returns the latest record, or one before it: at is 1 for the latest.
+func (r *Ring) last(at uint16) *Record { return &r.records[(r.next+recordsMost-at)%recordsMost] }
 
 // Records returns a copy of the records, oldest first. Those of kinds that have no exported name belong to the record
 // before them (Record.Packet).
@@ -91,7 +86,7 @@ func (r *Recorders) evict(now ib.Instant) bool {
 	idle, since := -1, now-recorderIdle
 	for range min(recorderLooks, len(r.holders)) {
 		r.hand = (r.hand + 1) % len(r.holders)
-		if at := r.holders[r.hand].rec.last().At; at <= since {
+		if at := r.holders[r.hand].rec.last(1).At; at <= since {
 			idle, since = r.hand, at
 		}
 	}
@@ -189,7 +184,7 @@ func (q *QP) judge(v Verdict) {
 
 // recordPosted records a request that was taken from the send queue.
 func (q *QP) recordPosted(wr *ib.SendWR) {
-	if q.state == ib.StateErr {
+	if !rules[q.state].resend { // it is flushed
 		return
 	}
 	r := q.recorder()
@@ -203,7 +198,8 @@ func (q *QP) recordPosted(wr *ib.SendWR) {
 	*r.add() = Record{At: q.now, Kind: RecordPosted, Code: uint8(wr.Opcode), Addr: wr.ID, Extra: n}
 }
 
-// recordCompletion records a completion. Those that are flushed behind each other share a record.
+// recordCompletion records a completion. Requests that are flushed behind each other share a record, and so do
+// receives: an application may post both for ever.
 func (q *QP) recordCompletion(wc *ib.WC) {
 	r := q.rec
 	if r == nil {
@@ -211,10 +207,11 @@ func (q *QP) recordCompletion(wc *ib.WC) {
 	}
 	rec := Record{At: q.now, Kind: RecordCompleted, Code: uint8(wc.Opcode), Addr: wc.ID, Extra: wc.ByteLen, Length: 1,
 		Key: uint32(wc.Status) | uint32(ib.ReasonOf(wc.VendorErr))<<16}
-	if last := r.last(); wc.Status == ib.WCWRFlushErr && last.Kind == RecordCompleted && last.Key == rec.Key &&
-		last.Code == rec.Code && last.Length < 1<<16-1 {
-		last.Length++
-		return
+	for at := uint16(1); at <= 2 && wc.Status == ib.WCWRFlushErr; at++ {
+		if last := r.last(at); last.Kind == RecordCompleted && last.Key == rec.Key && last.Code == rec.Code {
+			last.Length = max(last.Length+1, last.Length) // which stays at its most
+			return
+		}
 	}
 	*r.add() = rec
 }

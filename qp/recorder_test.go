@@ -102,10 +102,14 @@ func TestRecorderAtTheEnd(t *testing.T) {
 	a.handle(1, request(wire.RCSendOnly, peerPSN, make([]byte, 9)))
 	for range 1000 {
 		a.handle(2, request(wire.RCSendOnly, peerPSN, nil))
-		a.q.Doorbell(2)
+		a.post(&ib.SendWR{Opcode: ib.WRSend})
+		a.postRecv(&ib.RecvWR{})
+		var wcs [8]ib.WC
+		for a.sendCQ.Poll(wcs[:])+a.recvCQ.Poll(wcs[:]) > 0 {
+		}
 	}
 	want := []RecordKind{RecordState, RecordReceived, RecordRefused, RecordCompleted, RecordFailed, RecordState,
-		RecordCompleted}
+		RecordCompleted, RecordCompleted}
 	got := kindsOf(a.q)
 	if len(got) != len(want) {
 		t.Fatalf("got kinds %v, want %v", got, want)
@@ -119,8 +123,8 @@ func TestRecorderAtTheEnd(t *testing.T) {
 	if v := list[1].Verdict(); v != Refused {
 		t.Errorf("got verdict %d of the packet, want %d", v, Refused)
 	}
-	if n := list[len(list)-1].Length; n != 99 {
-		t.Errorf("got %d flushed receives in a record, want 99", n)
+	if recvs, sends := list[6].Length, list[7].Length; recvs != 1099 || sends != 1000 {
+		t.Errorf("got %d flushed receives and %d requests in a record each, want 1099 and 1000", recvs, sends)
 	}
 }
 
