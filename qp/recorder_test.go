@@ -192,3 +192,13 @@ func BenchmarkRecorder(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRecord is the cost of one record of a packet.
+func BenchmarkRecord(b *testing.B) {
+	a, _ := connected(b)
+	tx := []TxPacket{{Packet: request(wire.RCWriteOnly, ourPSN, nil), Len: 1024}}
+	b.ReportAllocs()
+	for i := range b.N {
+		a.q.recordSent(ib.Instant(i), tx)
+	}
+}

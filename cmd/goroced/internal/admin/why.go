@@ -72,12 +72,12 @@ const failureHeader = "Goroce-Failure"
 func (w why) capture(rw http.ResponseWriter, r *http.Request) {
 	tell := w.latest
 	if r.URL.Query().Has("next") {
-		control := http.NewResponseController(rw)
-		_ = control.SetWriteDeadline(time.Time{}) // the server's limit is for short answers
-		defer func() { _ = control.SetWriteDeadline(time.Now().Add(answerLimit)) }()
 		tell = w.next
 	}
+	control := http.NewResponseController(rw)
+	_ = control.SetWriteDeadline(time.Time{}) // the server's limit would end the wait
 	told, err := tell(r)
+	_ = control.SetWriteDeadline(time.Now().Add(answerLimit))
 	if err != nil {
 		refuse(rw, err)
 		return
