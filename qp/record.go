@@ -95,32 +95,34 @@ func (r *Record) Reason() ib.Reason { return ib.Reason(r.Key >> 16) }
 // setPacket makes r a packet with n bytes of payload, which more like it follow. It reports whether the headers do not
 // fit; a record of kind recordHeaders follows then.
 func (r *Record) setPacket(kind RecordKind, at ib.Instant, p *wire.Packet, n, more int) (rest bool) {
-	*r = Record{At: at, psn: uint32(p.PSN), Extra: uint32(more), Length: uint16(n), Kind: kind, Code: uint8(p.Opcode)}
+	psn, addr, key, extra := uint32(p.PSN), uint64(0), uint32(0), uint32(more)
 	if p.AckReq {
-		r.psn |= flagAckReq
+		psn |= flagAckReq
 	}
 	if p.SE {
-		r.psn |= flagSolicited
+		psn |= flagSolicited
 	}
 	h := p.Opcode.Headers()
 	switch {
 	case h == 0:
 	case h&wire.HasRETH != 0:
-		r.Addr, r.Key = p.RETH.VA, uint32(p.RETH.RKey)
+		addr, key = p.RETH.VA, uint32(p.RETH.RKey)
 		if wire.AlikeLen(p.Opcode) == 0 { // else RETH.Len is Length
-			r.Extra = p.RETH.Len
+			extra = p.RETH.Len
 		}
 	case h&wire.HasAETH != 0:
-		r.Addr, r.Key = p.AtomicAck, uint32(p.AETH.Syndrome)<<24|uint32(p.AETH.MSN&ib.PSNMask)
+		addr, key = p.AtomicAck, uint32(p.AETH.Syndrome)<<24|uint32(p.AETH.MSN&ib.PSNMask)
 	case h&wire.HasAtomicETH != 0:
-		r.Addr, r.Key = p.Atomic.VA, uint32(p.Atomic.RKey)
+		addr, key = p.Atomic.VA, uint32(p.Atomic.RKey)
 	case h&wire.HasDETH != 0:
-		r.Addr, r.Key, r.Extra = uint64(p.DestQP), p.DETH.QKey, uint32(p.DETH.SrcQP)
+		addr, key, extra = uint64(p.DestQP), p.DETH.QKey, uint32(p.DETH.SrcQP)
 	case h&wire.HasImm != 0:
-		r.Key = p.Imm
+		key = p.Imm
 	case h&wire.HasIETH != 0:
-		r.Key = uint32(p.InvKey)
+		key = uint32(p.InvKey)
 	}
+	r.At, r.Addr, r.Key, r.Extra, r.psn = at, addr, key, extra, psn
+	r.Length, r.Kind, r.Code = uint16(n), kind, uint8(p.Opcode)
 	return h&moreHeaders != 0 && h != wire.HasImm && h != wire.HasIETH
 }
 
