@@ -21,6 +21,9 @@ type Limits struct {
 	// Stage is asked once for each QP, when it first uses memory that is not direct: whether it may take
 	// LateBytes(Config.MaxLate) for that. Else it takes LeastLateBytes, and is slower. nil: all may.
 	Stage func(*QP) bool
+
+	// Recorders are the recorders that the QPs may have, all of one owner; nil: they have none.
+	Recorders *Recorders
 }
 
 // transition lists the required and optional attributes of a change of state

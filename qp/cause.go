@@ -38,6 +38,7 @@ func (q *QP) because(c ib.Cause) {
 		return
 	}
 	q.kept().failed = ib.Failure{At: q.now, Cause: c}
+	q.recordCause(RecordFailed, &c)
 }
 
 // vendorErr returns what completions with an error have in VendorErr: the reason of the failure.
@@ -179,6 +180,12 @@ func (r *responder) note(p *wire.Packet, c ib.Cause) {
 func (r *responder) noteRequest(op ib.WROpcode, psn ib.PSN, c ib.Cause) {
 	c.Peer, c.Op, c.PSN = true, op, psn
 	r.q.kept().refused = ib.Failure{At: r.q.now, Cause: c}
+	if c.Reason == ib.ReasonNoReceive {
+		r.q.judge(NotReady)
+		return
+	}
+	r.q.judge(Refused)
+	r.q.recordCause(RecordRefused, &c)
 }
 
 // noteAnswer records that a request cannot be answered, whose memory was good when it came.

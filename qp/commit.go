@@ -231,6 +231,9 @@ func (r *responder) refuseNow(c *commit) {
 	if r.phase == dying || r.q.state == ib.StateErr {
 		return
 	}
+	if c.nak == wire.NAKRemoteAccess {
+		r.q.cfg.Stats.RespRemoteAccess++
+	}
 	r.oweNAK(c.psn, c.nak)
 	r.phase, r.inside = dying, noMessage
 	r.q.raise(c.event)

@@ -16,9 +16,11 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	if !r.win.holds(p.PSN) {
 		if p.PSN.Before(r.win.una) {
 			st.DuplicateResponse++
+			r.q.judge(Duplicate)
 			r.credit(p)
 		} else {
 			st.GhostResponse++
+			r.q.judge(Unexpected)
 		}
 		return
 	}
@@ -150,6 +152,7 @@ func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
 	rd := r.reads.oldest()
 	if rd == nil || p.PSN.Before(rd.first) {
 		r.q.cfg.Stats.GhostResponse++
+		r.q.judge(Unexpected)
 		return nil
 	}
 	if !r.acknowledge(now, p.PSN) {
@@ -228,6 +231,7 @@ func (r *requester) place(i uint32, off uint64, data []byte) bool {
 	switch {
 	case err == mr.ErrNoRoom:
 		r.q.cfg.Stats.DropNoResource++
+		r.q.judge(NoRoom)
 		return false
 	case err != nil:
 		r.failMemory(i)

@@ -97,6 +97,7 @@
 //	ACK coalescing, credits              respond.go
 //	what the owner has to do             effects.go
 //	whether packets arrive               arrivals.go
+//	flight recorder                      recorder.go, record.go
 //	timers                               timers.go
 //	flush                                flush.go
 //

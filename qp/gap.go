@@ -10,10 +10,13 @@ import "github.com/goroce/goroce/wire"
 // not come by. Who keeps p copies it, as its payload belongs to the link, and passes it to
 // handle once epsn has reached its PSN.
 func (r *responder) beyond(_ *wire.Packet) {
+	r.q.cfg.Stats.OutOfSequence++
 	if r.owed.discarding {
+		r.q.judge(Behind)
 		return
 	}
 	r.q.cfg.Stats.OutOfSeqRequest++
 	r.owed.discarding = true
+	r.q.judge(Gap)
 	r.oweNAK(r.epsn, wire.NAKSequence)
 }

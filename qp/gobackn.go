@@ -64,6 +64,7 @@ func (g *goBackN) timeout(now ib.Instant) {
 		return
 	}
 	r.q.cfg.Stats.LocalAckTimeout++
+	r.q.recordTimer(TimerACK, int(g.retries))
 	r.probe.askedAgain(now, byTimeout)
 	flow.cc.onTimeout(now, flow.rtt.flight())
 	g.retry(now, r.win.una)

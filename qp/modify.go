@@ -25,6 +25,7 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	case from == ib.StateRTS && to == ib.StateSQD:
 		q.becomeSQD()
 	default: // nothing but attributes, or back to RTS
+		q.recordState(to)
 		q.state = to
 		q.req.applyAttrs()
 		q.resp.applyAttrs()
@@ -90,21 +91,25 @@ func (q *QP) becomeReset() {
 	q.timers.clearAll()
 	q.events, q.lastWQE, q.lostCompletion = 0, false, false
 	q.attr = ib.QPAttr{}
+	q.ReleaseRecorder()
 	q.state = ib.StateReset
 }
 
 func (q *QP) becomeRTR() {
 	q.resp.start()
+	q.recordState(ib.StateRTR)
 	q.state = ib.StateRTR
 }
 
 func (q *QP) becomeRTS() {
 	q.req.start()
+	q.recordState(ib.StateRTS)
 	q.state = ib.StateRTS
 	// Nothing could be posted before RTS, so there is nothing to fetch.
 }
 
 func (q *QP) becomeSQD() {
+	q.recordState(ib.StateSQD)
 	q.state = ib.StateSQD
 	q.req.checkDrained()
 }
@@ -116,6 +121,7 @@ func (q *QP) becomeErr() {
 		q.state = ib.StateErr
 		return
 	}
+	q.recordState(ib.StateErr)
 	q.state = ib.StateErr
 	q.req.stop()
 	q.timers.clearAll()
@@ -129,6 +135,7 @@ func (q *QP) becomeErr() {
 // with its status, those behind it as flushed (IBTA 10.3.1.6). Receives continue; Modify
 // to RTS starts the send queue again.
 func (q *QP) becomeSQE() {
+	q.recordState(ib.StateSQE)
 	q.state = ib.StateSQE
 	q.timers.clear(timerPace)
 	q.req.startFlush()
@@ -153,6 +160,10 @@ func (q *QP) fatal(why ib.Reason) {
 // takes the QP to ERR at the end of the input.
 func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 	wc.QPN, wc.Timestamp = q.cfg.Num, q.now
+	q.recordCompletion(wc)
+	if wc.Status != ib.WCSuccess {
+		q.cfg.Stats.countError(wc)
+	}
 	if !cq.push(wc, solicited, q.cfg.Due) {
 		q.lostCompletion = true
 	}

@@ -98,6 +98,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 		return 0
 	}
 	r.owed.discarding = false
+	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn = r.epsn.Add(n)
 	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, ackReq: p.AckReq}, 1)
 	return n
@@ -175,6 +176,7 @@ func (r *responder) holds(p *wire.Packet) bool {
 // wrote advances epsn, msn and acked past n WRITE ONLYs.
 func (r *responder) wrote(n int) {
 	r.owed.discarding = false
+	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
 	r.acked = r.epsn.Add(-1)
 }

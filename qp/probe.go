@@ -210,6 +210,7 @@ func (r *requester) probeTimeout(now ib.Instant) {
 	p.due = 2
 	p.sent++
 	r.q.cfg.Stats.TailProbes++
+	r.q.recordTimer(TimerProbe, int(r.recovery.retries))
 	r.armProbe(now)
 }
 

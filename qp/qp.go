@@ -81,7 +81,6 @@ type QP struct {
 	cfg    Config
 	svc    *service
 	now    ib.Instant // time of the latest input, the timestamp of completions
-	state  ib.QPState
 	attr   ib.QPAttr
 	events EventSet
 	send   bool  // NextPackets is to be called
@@ -103,7 +102,9 @@ type QP struct {
 	Owner any
 
 	causes *causes // nil until the first packet
+	rec    *Ring   // the recorder; nil until there is something to record
 
+	state          ib.QPState
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
 	recvRings      bool // posting receives rings the doorbell
@@ -210,6 +211,7 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
 	q.arrivals.answered = false
 	for i := range run {
+		q.recordReceived(&run[i], 0)
 		q.handlePacket(now, &run[i])
 	}
 	q.settle()
@@ -232,6 +234,9 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 	case p.Opcode.IsRequest() && r.request && q.svc.receives:
 		n = q.resp.train(&p, frames, size)
 	}
+	if n > 0 {
+		q.recordReceived(&p, n-1)
+	}
 	q.countMarked(ecn, n)
 	q.settle()
 	return n
@@ -241,6 +246,7 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 // receive before the payload. The owner has checked ICRC and P_Key, and set ECN.
 func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	q.now = now
+	q.recordReceived(p, 0)
 	q.countMarked(p.ECN, 1)
 	if !rules[q.state].request {
 		q.cfg.Stats.DropState++
@@ -265,7 +271,7 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 	if p.Opcode.IsRequest() {
 		switch {
 		case !r.request || !q.svc.receives:
-			q.cfg.Stats.DropState++
+			q.dropState()
 		case q.svc.reliable:
 			q.resp.handle(now, p)
 		default:
@@ -274,10 +280,16 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	if !r.response || !q.svc.sends {
-		q.cfg.Stats.DropState++
+		q.dropState()
 		return
 	}
 	q.req.handleResponse(now, p)
+}
+
+// dropState drops a packet that the QP's state does not accept.
+func (q *QP) dropState() {
+	q.cfg.Stats.DropState++
+	q.judge(WrongState)
 }
 
 // HandleTimeout handles all timers that have expired at now. A call that is too early
@@ -285,6 +297,7 @@ func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
 func (q *QP) HandleTimeout(now ib.Instant) {
 	q.now = now
 	if q.timers.expired(timerRNR, now) {
+		q.recordTimer(TimerRNR, int(q.req.recovery.rnrRetries))
 		q.req.armAck(now) // NextPackets sends again from now on
 	}
 	if q.timers.expired(timerAck, now) {
@@ -332,6 +345,7 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 		n += q.resp.emitACK(now, &out[n], n > 0)
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
+	q.recordSent(now, out[:n])
 	q.settle()
 	q.send = n+trains == len(out) || q.req.unfetched && q.req.cur == q.req.tail
 	return n
@@ -346,6 +360,9 @@ func (q *QP) LastACK(now ib.Instant, tx *TxPacket) bool {
 		return false
 	}
 	q.cfg.Stats.SentPkts++
+	if r := q.recorder(); r != nil {
+		r.sent(now, tx)
+	}
 	return true
 }
 

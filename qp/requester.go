@@ -130,6 +130,7 @@ func (r *requester) fetch() error {
 		s.begun, s.sent, s.acked, s.slow, s.late, s.index = false, false, false, false, 0, r.tail
 		r.tail++
 		r.q.taken++
+		r.q.recordPosted(&s.wr)
 	}
 	return nil
 }

@@ -181,7 +181,11 @@ func (r *responder) chooseSRQ(p *wire.Packet) bool {
 // handle handles a request packet (IBTA 9.7.4.1, figure 89): it checks the PSN, then
 // the order of opcodes, then executes the operation.
 func (r *responder) handle(now ib.Instant, p *wire.Packet) {
-	if r.phase >= refused || r.foreseen(now, p) {
+	if r.phase >= refused {
+		r.q.judge(Behind)
+		return
+	}
+	if r.foreseen(now, p) {
 		return
 	}
 	switch d := p.PSN.Sub(r.epsn); {
@@ -230,6 +234,7 @@ func (r *responder) raiseCommEst() {
 // once, and use up its retries long before slow memory is ready.
 func (r *responder) noRoom() {
 	r.q.cfg.Stats.DropNoResource++
+	r.q.judge(NoRoom)
 	r.owed.discarding = true
 	if !r.q.svc.reliable {
 		r.inside = noMessage
@@ -344,11 +349,13 @@ func (r *responder) takeReceive(now ib.Instant, p *wire.Packet) bool {
 		c.event = ib.EventQPFatal
 		r.end(now, c)
 	case !ok && !r.q.svc.reliable:
+		r.q.cfg.Stats.OutOfBuffer++
 		r.note(p, ib.Cause{Reason: ib.ReasonNoReceive})
 		r.drop()
 	case !ok:
 		r.q.cfg.Stats.SendRNRErr++
 		r.q.kept().traffic.SentRNR++
+		r.q.cfg.Stats.OutOfBuffer++
 		r.notReady(p)
 		r.owed.discarding = true
 		r.oweNAK(p.PSN, wire.RNRNak(r.q.attr.MinRNRTimer))
@@ -418,6 +425,9 @@ func (r *responder) writeRequest(now ib.Instant, p *wire.Packet) {
 		r.refuse(now, p, wire.NAKRemoteAccess, gone(r.q.cfg.Table, r.write[:]))
 		return
 	}
+	if p.Opcode.Starts() {
+		r.q.cfg.Stats.RxWrites++
+	}
 	r.done += n
 	r.inside = inWrite
 	if withImm {
@@ -474,6 +484,7 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	res := r.remember(resource{kind: resRead, op: p.Opcode.Op(), first: p.PSN, npsn: int32(n), a: p.RETH.VA,
 		b: number(uint64(p.RETH.RKey)), span: span})
+	r.q.cfg.Stats.RxReads++
 	r.epsn = p.PSN.Add(n)
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
 }
@@ -496,6 +507,7 @@ func (r *responder) remember(res resource) *resource {
 // the result that their resource keeps.
 func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.DuplicateRequest++
+	r.q.judge(Duplicate)
 	again := false
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():

@@ -31,6 +31,9 @@ func (r *responder) singleRequest(now ib.Instant, p *wire.Packet) {
 		r.noRoom() // Config.MaxLate of 0 allows no placement
 		return
 	}
+	if res.kind == resAtomic {
+		r.q.cfg.Stats.RxAtomics++
+	}
 	kept := r.remember(res)
 	r.epsn = p.PSN.Add(1)
 	r.commit(now, commit{kind: commitSingle, res: kept, psn: p.PSN, messages: 1}, 0)

@@ -1,5 +1,7 @@
 package qp
 
+import "github.com/goroce/goroce/ib"
+
 // Traffic counts what one QP has sent and received since it was made. The engine counts the bytes, as it makes the
 // frames: from the BTH to the ICRC of each packet. Only the owner of the shard reads and writes it.
 type Traffic struct {
@@ -68,4 +70,39 @@ type Stats struct {
 	DropQKey          uint64 // datagrams with another Q_Key
 	DropMessage       uint64 // dropped UC and UD messages: no receive, too long, no access right
 	DropNoResource    uint64 // packets dropped because there was no room for placements
+
+	// Those of mlx5's hw_counters that have no other name above (mlx5/counters.c).
+	ReqCQEError      uint64 // req_cqe_error: send requests that completed with an error, flushed ones among them
+	ReqCQEFlush      uint64 // req_cqe_flush_error
+	ReqRemoteAccess  uint64 // req_remote_access_errors: of ReqCQEError, by a NAK for remote access
+	ReqRemoteInvalid uint64 // req_remote_invalid_request: of ReqCQEError, by a NAK for an invalid request
+	RespCQEError     uint64 // resp_cqe_error: receives that completed with an error, flushed ones among them
+	RespCQEFlush     uint64 // resp_cqe_flush_error
+	RespLocalLength  uint64 // resp_local_length_error: of RespCQEError, for messages longer than their receive
+	RespRemoteAccess uint64 // resp_remote_access_errors: requests refused with a NAK for remote access
+	OutOfBuffer      uint64 // out_of_buffer: packets for which no receive was posted
+	OutOfSequence    uint64 // out_of_sequence: requests beyond the expected PSN, each of them
+	RxReads          uint64 // rx_read_requests
+	RxWrites         uint64 // rx_write_requests
+	RxAtomics        uint64 // rx_atomic_requests: CAS and FAA
+}
+
+// countError counts a completion with an error.
+func (s *Stats) countError(wc *ib.WC) {
+	all, flushed := &s.ReqCQEError, &s.ReqCQEFlush
+	recv := wc.Opcode == ib.WCRecv || wc.Opcode == ib.WCRecvImm
+	if recv {
+		all, flushed = &s.RespCQEError, &s.RespCQEFlush
+	}
+	*all++
+	switch {
+	case wc.Status == ib.WCWRFlushErr:
+		*flushed++
+	case wc.Status == ib.WCRemAccessErr:
+		s.ReqRemoteAccess++
+	case wc.Status == ib.WCRemInvReqErr:
+		s.ReqRemoteInvalid++
+	case wc.Status == ib.WCLocLenErr && recv:
+		s.RespLocalLength++
+	}
 }

@@ -56,6 +56,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 	if p.PSN != r.epsn {
 		if r.inside != noMessage || !p.Opcode.Starts() {
 			r.q.cfg.Stats.OutOfSeqRequest++
+			r.q.cfg.Stats.OutOfSequence++
 		}
 		r.inside = noMessage
 	}
@@ -69,6 +70,7 @@ func (r *responder) handleUnreliable(now ib.Instant, p *wire.Packet) {
 		r.noRoom()
 	case !r.inOrder(p):
 		if p.Opcode.Starts() || r.inside != noMessage { // else p is the rest of a dropped message
+			r.q.judge(Dropped)
 			r.drop()
 		}
 	case p.Opcode.IsSend():
@@ -90,6 +92,7 @@ func (r *responder) drop() {
 func (r *responder) datagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	if p.DETH.QKey != r.q.attr.QKey {
 		r.q.cfg.Stats.DropQKey++
+		r.q.judge(WrongQKey)
 		return
 	}
 	if !r.commits.room() {

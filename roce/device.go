@@ -4,6 +4,7 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/roce/trace/story"
 )
 
 // Device is a software RDMA device on one link or several.
@@ -22,6 +23,14 @@ type Device interface {
 	Shards() int
 	// Stats returns the current counters, summed over all shards.
 	Stats() Stats
+	// Failures returns the latest failures of the QPs that this process has made on the device, oldest first, at most
+	// 64, each with the story of its QP's flight recorder. They stay when the QPs are closed. That the application has
+	// moved a QP to ERR is no failure.
+	Failures() []Story
+	// Failure returns what the flight recorder of an open QP has, and why the QP failed last, whether it has or not. A
+	// QP gets a recorder with its first packet and keeps its last 255 packets, requests and events. 1,024 QPs of a
+	// device have one; QPs beyond that take those of QPs that are idle, or have none.
+	Failure(qp ib.QP) (Story, error)
 	// Offload returns the state of the device's segmentation offload.
 	Offload() Offload
 	// OffloadOff returns the destinations to which frames are not sent in runs for now, because runs repeatedly did
@@ -80,6 +89,9 @@ func OpenShards(links []link.Link, opts Options) (Device, error) {
 // Stats counts what a device did since it was opened, under the names of rdma_rxe's counters where it has them.
 // Counters and PortCounters list them.
 type Stats = device.Stats
+
+// Story is why a QP has failed, with what its flight recorder has.
+type Story = story.Story
 
 // Counter is a named counter.
 type Counter = device.Counter

@@ -9,6 +9,8 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/cmd/goroced/internal/decode"
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 )
 
 // adminFlags select the daemon.
@@ -34,7 +36,8 @@ func (c *packetFlags) capture(a *app, w io.Writer) (admin.CaptureResult, error) 
 
 // captureCmd is `goroced capture`.
 type captureCmd struct {
-	Output string `short:"o" placeholder:"FILE" type:"path" help:"pcapng file to write (default: standard output)."`
+	Output  string `short:"o" placeholder:"FILE" type:"path" help:"pcapng file to write (default: standard output)."`
+	OnError bool   `help:"Wait for the next failure of a queue pair of yours, and write the packets before it, with headers and without payload, from its flight recorder."`
 	packetFlags
 }
 
@@ -48,6 +51,9 @@ func (*captureCmd) Help() string {
 
 // Run runs the subcommand.
 func (c *captureCmd) Run(a *app) error {
+	if c.OnError {
+		return c.onError(a)
+	}
 	out := a.out
 	if c.Output != "" {
 		f, err := createCapture(c.Output)
@@ -115,4 +121,22 @@ func (w *announced) Write(b []byte) (int, error) {
 		fmt.Fprintln(w.to, "packets are shown as they come; Ctrl-C ends it with a summary")
 	}
 	return w.Writer.Write(b)
+}
+
+// onError writes the packets before the next failure.
+func (c *captureCmd) onError(a *app) error {
+	for _, o := range []struct {
+		given bool
+		flag  string
+	}{{c.Output == "", "without -o FILE"}, {c.Peer != "", "--peer"}, {c.PeerQP != 0, "--peer-qp"},
+		{c.Count != 0, "--count"}} {
+		if o.given {
+			return driver.Refuse("capture", "--on-error", o.flag, "with -o FILE, --qp and --device", ib.ErrInvalid)
+		}
+	}
+	err := capturedStory(a, admin.NewClient(c.Socket), c.Output, c.Device, c.QP, true)
+	if err != nil && a.ctx.Err() != nil {
+		return nil // interrupted
+	}
+	return err
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/roce/trace"
 )
 
 // deviceFlags select a device.
@@ -87,7 +89,34 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 		return portTaken(err, f.local, os.Args)
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	return use(dev)
+	if err = use(dev); err != nil {
+		tellFailure(dev, err)
+	}
+	return err
+}
+
+// storyRows is how many events a subcommand that has failed shows of its queue pair's story.
+const storyRows = 12
+
+// tellFailure draws the end of the latest story of a device of this program, if one of its queue pairs has failed. Of a
+// daemon's it says where the story is.
+func tellFailure(dev ib.Device, err error) {
+	d, ok := dev.(roce.Device)
+	if !ok {
+		var failed *ib.WCError
+		if errors.As(err, &failed) && ib.ReasonOf(failed.Vendor) != ib.ReasonNone {
+			fmt.Fprintf(messages, "`goroced why %#x` tells how it came to this\n", uint32(failed.QPN))
+		}
+		return
+	}
+	list := d.Failures()
+	if len(list) == 0 {
+		return
+	}
+	s := &list[len(list)-1]
+	ladder := s.Ladder(storyRows)
+	fmt.Fprintf(messages, "the last that QP %#x saw; ask its peer, too:\n\n%s\n", uint32(s.Num),
+		ladder.Text(trace.TextOptions{Fold: 4}))
 }
 
 // offloadOff explains that a peer makes segmentation offload impossible.

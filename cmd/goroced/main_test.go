@@ -98,8 +98,9 @@ func (p *process) wait(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// remark is a line that says what goroced waits for. It comes only if the wait is long, as on a busy machine.
-var remark = regexp.MustCompile(`(?m)^waiting for .*\n`)
+// remark is a line that says what goroced waits for, which comes only if the wait is long, as on a busy machine; or the
+// end of a queue pair's story, or where it is.
+var remark = regexp.MustCompile(`(?m)^waiting for .*\n|^` + "`" + `goroced why .*\n|^the last that QP .*\n\n(?:.+\n)+\n`)
 
 // complaint returns what the process printed on standard error, without remarks.
 func (p *process) complaint() string { return remark.ReplaceAllString(p.err.String(), "") }

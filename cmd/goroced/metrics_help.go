@@ -3,7 +3,7 @@
 package main
 
 // counterHelp says of each counter of a device what is counted, since the device was opened. The names are those of
-// rdma_rxe's hw_counters where it has the counter.
+// rdma_rxe's hw_counters where it has the counter, then those of mlx5's. docs/counters.md has the same.
 var counterHelp = map[string]string{
 	"sent_pkts": "Packets sent.",
 	"rcvd_pkts": "Packets received that were for a queue pair and fitted it.",
@@ -32,6 +32,26 @@ var counterHelp = map[string]string{
 	"crossed_shards":        "Packets that arrived at another shard than that of their queue pair.",
 
 	"np_ecn_marked_roce_packets": "Packets received with the ECN bits CE: a switch on their way had a long queue.",
+
+	"rx_write_requests":  "WRITE requests carried out; a long WRITE of goroce's comes as one for each packet.",
+	"rx_read_requests":   "READ requests carried out.",
+	"rx_atomic_requests": "COMPARE & SWAP and FETCH & ADD requests carried out.",
+	"out_of_buffer":      "Packets received for which no receive was posted.",
+	"out_of_sequence":    "Requests received beyond the expected PSN, each packet of them.",
+	"packet_seq_err":     "The same as rcvd_seq_err.",
+	"rnr_nak_retry_err":  "The same as rcvd_rnr_err.",
+
+	"req_cqe_error":                  "Send requests that completed with an error, those that were flushed included.",
+	"req_cqe_flush_error":            "Send requests that were flushed.",
+	"req_remote_access_errors":       "Send requests that failed since the peer did not allow the access.",
+	"req_remote_invalid_request":     "Send requests that failed since the peer called them invalid.",
+	"req_transport_retries_exceeded": "The same as retry_exceeded_err.",
+	"req_rnr_retries_exceeded":       "The same as retry_rnr_exceeded_err.",
+	"resp_cqe_error":                 "Receives that completed with an error, those that were flushed included.",
+	"resp_cqe_flush_error":           "Receives that were flushed.",
+	"resp_local_length_error":        "Receives that failed since the message was longer.",
+	"resp_remote_access_errors":      "Requests refused since key, right or bounds did not allow the access.",
+	"rx_icrc_encapsulated":           "The same as rx_icrc_errors.",
 
 	"rx_icrc_errors":     "Packets received whose ICRC was wrong: damaged on the way, or changed by a middlebox.",
 	"drop_malformed":     "Packets received that do not decode.",

@@ -15,7 +15,6 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
-	"github.com/goroce/goroce/roce/daemon/server"
 )
 
 // viewFlags are the flags of subcommands that show the state of a running daemon.
@@ -143,21 +142,6 @@ func pause(ctx context.Context, d time.Duration) {
 // Run shows the queue pairs as `rdma resource show qp` does.
 func (c *qpCmd) Run(a *app) error {
 	return show(&c.viewFlags, a, (*admin.Client).QPs, admin.DeviceOfQP, admin.PrintQPs)
-}
-
-// whyCmd is `goroced why`.
-type whyCmd struct {
-	QPN uint32 `complete:"qps" arg:"" optional:"" name:"qpn" help:"Only this queue pair; the last 64 failures otherwise."`
-	viewFlags
-}
-
-// Run says why queue pairs have failed, the latest last.
-func (c *whyCmd) Run(a *app) error {
-	get := func(client *admin.Client, ctx context.Context) ([]server.FailureInfo, error) {
-		list, err := client.Failures(ctx)
-		return slices.DeleteFunc(list, func(f server.FailureInfo) bool { return c.QPN != 0 && f.QPN != c.QPN }), err
-	}
-	return show(&c.viewFlags, a, get, admin.DeviceOfFailure, admin.PrintFailures)
 }
 
 // Run shows the memory regions as `rdma resource show mr` does.

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestFailures: docs/failures.md lists each reason with its code.
+// TestFailures: docs/failures.md lists each reason with its code and the advice that goroced gives.
 func TestFailures(t *testing.T) {
 	page, err := os.ReadFile("../../docs/failures.md")
 	if err != nil {
@@ -18,7 +18,9 @@ func TestFailures(t *testing.T) {
 	listed := 0
 	for r := ib.ReasonNone + 1; r < 255; r++ {
 		if text := r.String(); !strings.HasPrefix(text, "Reason(") {
-			if row := fmt.Sprintf("\n| %#x | %s |", r.VendorErr(), text); !strings.Contains(string(page), row) {
+			advice := strings.ReplaceAll(r.Advice(), "docs/verbs.md", "[verbs.md](verbs.md)")
+			row := fmt.Sprintf("\n| %#x | %s | %s |\n", r.VendorErr(), text, advice)
+			if !strings.Contains(string(page), row) {
 				t.Errorf("docs/failures.md lacks the row %q", row)
 			}
 			listed++

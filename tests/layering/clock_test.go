@@ -48,6 +48,7 @@ var realClock = map[string]string{
 	"cmd/goroced/view.go":   "pauses between looks at a daemon",
 
 	tool + "top/sample.go":    "rates of a daemon that runs",
+	tool + "admin/why.go":     "how long ago a queue pair has failed, for people",
 	tool + "admin/server.go":  "deadline of a socket",
 	tool + "demo/measure.go":  "measures the machine",
 	tool + "demo/pair.go":     "polls a device on the machine's network",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/internal/device"
+	"github.com/goroce/goroce/roce/trace/story"
 )
 
 // FailureInfo describes a failure of a client's queue pair, which may be closed since. It names keys, addresses and
@@ -27,6 +28,14 @@ type FailureInfo struct {
 	Owner
 
 	level slog.Level // with which it is logged
+	qp    device.QPFailure
+}
+
+// Told is a queue pair with what its flight recorder has. Show it as a FailureInfo.
+type Told struct {
+	FailureInfo
+	Story story.Story
+	Began time.Time // when Instant 0 of the records was
 }
 
 // failuresMost is how many failures the server remembers.
@@ -38,18 +47,13 @@ type failures struct {
 	list    []*FailureInfo
 	unsaid  []*FailureInfo // what is to be logged; at most failuresMost
 	talking bool           // a goroutine logs
+	count   int            // how many there have been
+	news    chan struct{}  // is closed at the next one; nil if nobody waits
 }
 
 // QPFailed records a failure (device.Tenant). A goroutine logs it, since writing the log may block.
 func (c *session) QPFailed(f device.QPFailure) {
-	i := &FailureInfo{Device: c.unit.name, At: time.Now(), QPN: uint32(f.Num), Type: f.Type.String(),
-		Owner: Owner{PID: c.who.Pid, UID: c.who.Uid}}
-	if f.Type != ib.UD && f.Type != ib.GSI {
-		i.Peer, i.PeerQPN = f.Peer.Addr(), uint32(f.PeerQPN)
-	}
-	if i.Failed = sentence(f.Failed); f.Refused.Cause != f.Failed.Cause {
-		i.Refused = sentence(f.Refused)
-	}
+	i := infoOf(c.unit.name, Owner{PID: c.who.Pid, UID: c.who.Uid}, &f)
 	c.visit.failedQP(i.Failed)
 	if i.level = slog.LevelDebug; !c.failed.Swap(true) {
 		i.level = slog.LevelInfo
@@ -61,6 +65,11 @@ func (c *session) QPFailed(f device.QPFailure) {
 		s.list = slices.Delete(s.list, 0, 1)
 	}
 	s.list = append(s.list, i)
+	s.count++
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
 	if len(s.unsaid) < failuresMost {
 		s.unsaid = append(s.unsaid, i)
 	}
@@ -68,6 +77,17 @@ func (c *session) QPFailed(f device.QPFailure) {
 		s.talking = true
 		go s.talk(c.srv.log)
 	}
+}
+
+func infoOf(name string, who Owner, f *device.QPFailure) *FailureInfo {
+	i := &FailureInfo{Device: name, At: time.Now(), QPN: uint32(f.Num), Type: f.Type.String(), Owner: who, qp: *f}
+	if f.Type != ib.UD && f.Type != ib.GSI && f.PeerQPN != 0 {
+		i.Peer, i.PeerQPN = f.Peer.Addr(), uint32(f.PeerQPN)
+	}
+	if i.Failed = sentence(f.Failed); f.Refused.Cause != f.Failed.Cause {
+		i.Refused = sentence(f.Refused)
+	}
+	return i
 }
 
 // talk logs what there is to say, and looks up the names of the processes while they are there.
@@ -100,4 +120,77 @@ func (s *Server) Failures() []FailureInfo {
 		list[i] = *f
 	}
 	return list
+}
+
+// Stories returns the failures of a queue pair with this number that the server remembers, oldest first. If there are
+// none and a client has one open, it returns that, without a failure. device "" is any.
+func (s *Server) Stories(device string, qpn uint32) (list []Told) {
+	is := func(i *FailureInfo) bool { return i.QPN == qpn && (device == "" || i.Device == device) }
+	for _, i := range s.Failures() {
+		if is(&i) {
+			list = append(list, i.tell())
+		}
+	}
+	if list == nil {
+		list = s.openStories(device, qpn)
+	}
+	return list
+}
+
+// tell reads the recorder of a failure.
+func (i *FailureInfo) tell() Told {
+	return Told{FailureInfo: *i, Story: i.qp.Story(), Began: i.At.Add(-time.Duration(i.qp.Failed.At))}
+}
+
+// openStories returns what the recorder of an open queue pair has.
+func (s *Server) openStories(dev string, qpn uint32) (list []Told) {
+	objectsOf(s, func(name string, who Owner, q *device.QP) {
+		if uint32(q.Num()) != qpn || dev != "" && dev != name {
+			return
+		}
+		f, now, err := q.Describe()
+		if err != nil {
+			return // it has just been closed
+		}
+		i := infoOf(name, who, &f)
+		list = append(list, Told{FailureInfo: *i, Story: f.Story(), Began: i.At.Add(-time.Duration(now))})
+	})
+	return list
+}
+
+// settleTime is how long the end of a story may take after the failure: a NAK is sent, requests are flushed.
+const settleTime = 100 * time.Millisecond
+
+// NextFailure waits for the next failure that the caller wants to see, and a moment longer for the end of its story.
+func (s *Server) NextFailure(ctx context.Context, wants func(*FailureInfo) bool) (Told, error) {
+	f := &s.failures
+	f.mu.Lock()
+	seen := f.count
+	for {
+		for n := min(f.count-seen, len(f.list)); n > 0; n-- {
+			if i := f.list[len(f.list)-n]; wants(i) {
+				f.mu.Unlock()
+				select {
+				case <-time.After(settleTime):
+				case <-ctx.Done():
+				}
+				f.mu.Lock() // for Comm
+				told := *i
+				f.mu.Unlock()
+				return told.tell(), nil
+			}
+		}
+		seen = f.count
+		if f.news == nil {
+			f.news = make(chan struct{})
+		}
+		news := f.news
+		f.mu.Unlock()
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return Told{}, ctx.Err()
+		}
+		f.mu.Lock()
+	}
 }

@@ -21,22 +21,23 @@ import (
 type Device struct {
 	driver.Implementation
 
-	opts   Options
-	caps   link.Caps
-	guid   uint64
-	maxMTU ib.MTU // active MTU at Open, which SetMTU never exceeds
-	mem    *mr.Table
-	engine *engine.Engine
-	events *eventQueue
-	fatal  atomic.Bool   // EventDeviceFatal was raised
-	port   atomic.Uint32 // ib.PortState
-	mtu    atomic.Int32  // the port's active MTU, an ib.MTU
-	phys   atomic.Uint32 // ib.PhysState
-	speed  atomic.Int64  // Mb/s
-	gids   atomic.Pointer[gidTable]
-	cm     *cma.Port
-	cmOwn  *cma.Owner // account of this process
-	lost   lostPeers
+	opts     Options
+	caps     link.Caps
+	guid     uint64
+	maxMTU   ib.MTU // active MTU at Open, which SetMTU never exceeds
+	mem      *mr.Table
+	engine   *engine.Engine
+	events   *eventQueue
+	fatal    atomic.Bool   // EventDeviceFatal was raised
+	port     atomic.Uint32 // ib.PortState
+	mtu      atomic.Int32  // the port's active MTU, an ib.MTU
+	phys     atomic.Uint32 // ib.PhysState
+	speed    atomic.Int64  // Mb/s
+	gids     atomic.Pointer[gidTable]
+	cm       *cma.Port
+	cmOwn    *cma.Owner // account of this process
+	lost     lostPeers
+	failures failures
 
 	stepped atomic.Int64 // ib.Instant: the time of the last Step, with Options.Manual
 	closed  atomic.Bool  // set under mu

@@ -10,15 +10,19 @@ import (
 // under the lock of a shard, so nothing here may block.
 type owner struct{ dev *Device }
 
-// QPFailed tells the tenant why its QP has failed. That the application has moved it to ERR is no failure.
+// QPFailed tells the tenant why its QP has failed, or keeps it. That the application has moved it to ERR is no failure.
 func (o owner) QPFailed(q *engine.QP, failed, refused ib.Failure) {
 	of := q.Owner.(*QP)
-	if of.pd.tenant == nil || failed.Cause.Reason == ib.ReasonModified || failed.Cause.Reason == ib.ReasonNone {
+	if failed.Cause.Reason == ib.ReasonModified || failed.Cause.Reason == ib.ReasonNone {
 		return
 	}
-	peer, peerQPN := q.Peer()
-	of.pd.tenant.QPFailed(QPFailure{Num: of.num, Type: of.typ, Peer: peer, PeerQPN: peerQPN, Failed: failed,
-		Refused: refused})
+	f := failureOf(q)
+	f.Failed, f.Refused = failed, refused
+	if t := of.pd.tenant; t != nil {
+		t.QPFailed(f)
+	} else {
+		o.dev.failures.add(f)
+	}
 }
 
 // QPEvent delivers an asynchronous event of a QP.

@@ -48,7 +48,8 @@ type Counter struct {
 }
 
 // Counters lists the counters under the names of rdma_rxe's hw_counters, in its
-// order, followed by those that rdma_rxe lacks.
+// order, followed by those that rdma_rxe lacks, and those that mlx5 has under names of its own:
+// what counts the same event has the same value.
 func (s *Stats) Counters() []Counter {
 	return []Counter{
 		{"sent_pkts", s.SentPkts}, {"rcvd_pkts", s.RcvdPkts}, {"duplicate_request", s.DuplicateRequest},
@@ -69,6 +70,16 @@ func (s *Stats) Counters() []Counter {
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
 		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
 		{"drop_source_port", s.DropSourcePort}, {"np_ecn_marked_roce_packets", s.ECNMarked},
+
+		{"rx_write_requests", s.RxWrites}, {"rx_read_requests", s.RxReads}, {"rx_atomic_requests", s.RxAtomics},
+		{"out_of_buffer", s.OutOfBuffer}, {"out_of_sequence", s.OutOfSequence},
+		{"packet_seq_err", s.RcvdSeqErr}, {"rnr_nak_retry_err", s.RcvdRNRErr},
+		{"resp_local_length_error", s.RespLocalLength}, {"resp_cqe_error", s.RespCQEError},
+		{"req_cqe_error", s.ReqCQEError}, {"req_remote_invalid_request", s.ReqRemoteInvalid},
+		{"req_remote_access_errors", s.ReqRemoteAccess}, {"resp_remote_access_errors", s.RespRemoteAccess},
+		{"resp_cqe_flush_error", s.RespCQEFlush}, {"req_cqe_flush_error", s.ReqCQEFlush},
+		{"req_transport_retries_exceeded", s.RetryExceeded}, {"req_rnr_retries_exceeded", s.RNRRetryExceeded},
+		{"rx_icrc_encapsulated", s.RxICRCErrors},
 	}
 }
 

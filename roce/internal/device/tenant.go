@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/engine"
+	"github.com/goroce/goroce/roce/link"
 )
 
 // Tenant represents an application in another process. It allocates the rings of the
@@ -53,6 +54,9 @@ type QPFailure struct {
 	PeerQPN ib.QPN
 	Failed  ib.Failure
 	Refused ib.Failure // the latest request of the peer that was refused, by ReasonNone if there is none
+
+	path      link.Run
+	recording engine.Recording
 }
 
 // Group is a Tenant that stands for several tenants, which may all use its objects. Package server has one for

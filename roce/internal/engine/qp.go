@@ -100,6 +100,7 @@ func (q *QP) Close() (gone <-chan struct{}) {
 	defer s.mu.Unlock()
 	s.clock()
 	s.resetSafely(q)
+	q.core.ReleaseRecorder()
 	s.setFlow(q, nil)
 	s.deadlines.remove(q)
 	s.ready.leave(q.app)

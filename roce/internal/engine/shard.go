@@ -54,6 +54,7 @@ func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 		qpns:   newQPNTable(e.opts.Rand, id, shards),
 		ready:  newSchedule(),
 		groups: map[ib.GID]group{}}
+	s.limits.Recorders = qp.NewRecorders(recorders / shards)
 	s.doorbells.ringing = s.ring
 	s.poller.init()
 	s.rx.init(s)

@@ -132,6 +132,15 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 
 // do returns the body of the answer, or the error that the daemon has returned.
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := c.answer(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	return r.Body, nil
+}
+
+// answer returns the answer, or the error that the daemon has returned.
+func (c *Client) answer(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://goroced"+path, body)
 	if err != nil {
 		return nil, err
@@ -141,7 +150,7 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (i
 		return nil, c.unreachable(err)
 	}
 	if answer.StatusCode/100 == 2 {
-		return answer.Body, nil
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	var p problem

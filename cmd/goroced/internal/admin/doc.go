@@ -7,6 +7,9 @@
 //	GET    /v1/qps                                  [server.QPInfo ...]
 //	GET    /v1/mrs                                  [server.MRInfo ...]
 //	GET    /v1/cm                                   [server.CMInfo ...]
+//	GET    /v1/failures                             [server.FailureInfo ...]
+//	GET    /v1/why?device=&qp=                      [Why ...]
+//	GET    /v1/why/capture?device=&qp=&next=        pcapng, of the latest failure or, with next, the next one
 //	GET    /v1/stats                                {"DEVICE": {"sent_pkts": 0 ...} ...}
 //	GET    /v1/capture?device=&qp=&peer_qp=&peer=   pcapng, until the client goes away
 //	GET    /v1/faults?device=                       {"faults": [Fault ...]}

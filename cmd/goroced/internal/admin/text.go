@@ -92,24 +92,32 @@ func PrintQPs(w io.Writer, t term.Terminal, list []srv.QPInfo) error {
 // PrintFailures prints why queue pairs have failed, a paragraph each.
 func PrintFailures(w io.Writer, t term.Terminal, list []srv.FailureInfo) error {
 	var b strings.Builder
-	for _, f := range list {
-		fmt.Fprintf(&b, "%s %s: %s QP 0x%x of process %d",
-			f.At.Local().Format(time.DateTime), f.Device, f.Type, f.QPN, f.PID)
-		if f.Comm != "" {
-			fmt.Fprintf(&b, " (%s)", f.Comm)
-		}
-		if f.Peer.IsValid() {
-			fmt.Fprintf(&b, ", peer %v QP 0x%x", f.Peer, f.PeerQPN)
-		}
-		fmt.Fprintf(&b, "\n    has failed: %s\n", f.Failed)
-		if f.Refused != "" {
-			fmt.Fprintf(&b, "    before: %s\n", f.Refused)
-		}
+	for i := range list {
+		writeFailure(&b, &list[i])
 	}
 	if len(list) == 0 {
 		b.WriteString("no queue pair has failed\n")
 	}
 	return onScreen(w, t, b.String())
+}
+
+func writeFailure(b *strings.Builder, f *srv.FailureInfo) {
+	fmt.Fprintf(b, "%s %s: %s QP 0x%x of process %d",
+		f.At.Local().Format(time.DateTime), f.Device, f.Type, f.QPN, f.PID)
+	if f.Comm != "" {
+		fmt.Fprintf(b, " (%s)", f.Comm)
+	}
+	if f.Peer.IsValid() {
+		fmt.Fprintf(b, ", peer %v QP 0x%x", f.Peer, f.PeerQPN)
+	}
+	if f.Failed == "" {
+		b.WriteString("\n    has not failed\n")
+	} else {
+		fmt.Fprintf(b, "\n    has failed: %s\n", f.Failed)
+	}
+	if f.Refused != "" {
+		fmt.Fprintf(b, "    before: %s\n", f.Refused)
+	}
 }
 
 // PrintMRs prints as `rdma resource show mr` does. Keys are only printed if the daemon has returned them.

@@ -70,18 +70,25 @@ type View interface {
 	MRs() []srv.MRInfo
 	CMIDs() []srv.CMInfo
 	Failures() []srv.FailureInfo
+	// Stories returns what is known of queue pairs with a number, on one device or, with "", on any.
+	Stories(device string, qpn uint32) []srv.Told
+	// NextFailure waits for a failure that the caller wants to see.
+	NextFailure(ctx context.Context, wants func(*srv.FailureInfo) bool) (srv.Told, error)
 	// Counters returns the counters of all devices, by device name.
 	Counters() map[string]Counters
 }
 
 // RegisterView registers the handlers that show v: GET /v1/devices, /v1/qps, /v1/mrs, /v1/cm,
-// /v1/failures and /v1/stats.
+// /v1/failures, /v1/why, /v1/why/capture and /v1/stats.
 func RegisterView(mux *http.ServeMux, v View) {
 	shows(mux, "devices", func(context.Context) any { return v.Devices() })
 	shows(mux, "qps", func(who context.Context) any { return qpsFor(v.QPs(), seenBy(who)) })
 	shows(mux, "mrs", func(who context.Context) any { return mrsFor(v.MRs(), seenBy(who)) })
 	shows(mux, "cm", func(who context.Context) any { return cmFor(v.CMIDs(), seenBy(who)) })
 	shows(mux, "failures", func(who context.Context) any { return failuresFor(v.Failures(), seenBy(who)) })
+	w := why{v}
+	mux.HandleFunc("GET /v1/why", answer(w.list))
+	mux.HandleFunc("GET /v1/why/capture", w.capture)
 	shows(mux, "stats", func(context.Context) any { return v.Counters() })
 }
 

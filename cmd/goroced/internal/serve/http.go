@@ -28,7 +28,7 @@ const (
 // open lists the paths for every user who can connect to the admin socket. All others show or change other users'
 // traffic, and are for root and the daemon's own user.
 var open = []string{"/", "/healthz", "/metrics", "/v1/status", "/v1/devices", "/v1/qps", "/v1/mrs", "/v1/cm",
-	"/v1/failures", "/v1/stats"}
+	"/v1/failures", "/v1/why", "/v1/why/capture", "/v1/stats"}
 
 // healthLimit is how long the daemon may take to report its health, and each of its shards to take a turn.
 const healthLimit = 3 * time.Second

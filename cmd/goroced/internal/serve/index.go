@@ -21,7 +21,8 @@ var (
 		{"/v1/qps", "queue pairs"},
 		{"/v1/mrs", "memory regions"},
 		{"/v1/cm", "IDs of the connection manager"},
-		{"/v1/failures", "why queue pairs have failed"},
+		{"/v1/failures", "why queue pairs have failed; /v1/why?qp=N is the story of one, and /v1/why/capture?qp=N " +
+			"has its packets"},
 		{"/v1/stats", "counters of devices"},
 		{"/v1/faults", "faults that are injected; root and the daemon's own user only"},
 		{"/v1/capture", "packets as pcapng, until interrupted; root and the daemon's own user only"},
