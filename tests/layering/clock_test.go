@@ -49,6 +49,8 @@ var realClock = map[string]string{
 	tool + "demo/measure.go":  "measures the machine",
 	tool + "demo/pair.go":     "polls a device on the machine's network",
 	tool + "demo/record.go":   "time stamps of packets on the machine's network",
+	tool + "doctor/ask.go":    "measures how long a peer's answers take",
+	tool + "doctor/echo.go":   "measures how long a peer's answers take; limits the wait for the kernel",
 	tool + "doctor/probe.go":  "deadline of a socket",
 	tool + "launch/daemon.go": "looks again and again whether another process has started, or ended",
 	tool + "meet/meet.go":     "deadline of a socket",
