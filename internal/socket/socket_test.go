@@ -35,6 +35,8 @@ func TestCandidates(t *testing.T) {
 		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": x},
 			[]string{"/e"}},
 		{Admin, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a"}, []string{"/a"}},
+		{Admin, "", map[string]string{"GOROCED_SOCKET": "/blue.sock"}, []string{"/blue-admin.sock"}},
+		{Admin, "", map[string]string{"GOROCED_SOCKET": "/s"}, []string{"/s-admin.sock"}},
 		{Client, "", map[string]string{"XDG_RUNTIME_DIR": x},
 			[]string{x + "/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
 		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": x},

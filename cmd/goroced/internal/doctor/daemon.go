@@ -119,6 +119,10 @@ func checkDaemon(e *env) []Finding {
 		text, _, err := e.ask(path)
 		found = append(found, e.judge(path, text, err, socket.ClientVariable)...)
 	}
+	for _, a := range socket.Foreign(socket.Client, "", e.getenv) {
+		found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s is not for programs here: %v", a.Path, a.Err),
+			Remedy: "run this in that namespace, or start a daemon in this one:", Command: "goroced serve"})
+	}
 	if len(found) == 0 {
 		found = ok("none is running; programs open devices of their own (`goroced serve` starts one)")
 	}

@@ -236,8 +236,8 @@ func (e *env) blocked(text string) Finding {
 	return f
 }
 
-// canLeave reports whether the kernel lets a packet to the peer's port leave. The packet is all zeros, which is a BTH to
-// QP 0: every RoCEv2 device drops it.
+// canLeave reports whether the kernel lets a packet to the peer's port leave. The packet is all zeros, which is a BTH
+// to QP 0: every RoCEv2 device drops it.
 func canLeave(local, peer netip.Addr) bool {
 	return !errors.Is(sendZeros(local, peer), unix.EPERM)
 }

@@ -68,8 +68,8 @@ var peerCases = []peerCase{
 		words: `^PEER answers in .*, path MTU not known \(no answer to ping\), 0 of 20 lost$`},
 }
 
-// TestPeer: each way in which a peer can be broken has a text of its own, with the command that helps, and firewalls are
-// spoken of only where packets get lost.
+// TestPeer: each way in which a peer can be broken has a text of its own, with the command that helps, and firewalls
+// are spoken of only where packets get lost.
 func TestPeer(t *testing.T) {
 	require.Root(t)
 	for _, c := range peerCases {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSuspects: of the rules that nft or iptables-save prints those are listed that name the port and do not accept, and
-// the chains whose policy drops, each with what lets packets pass.
+// TestSuspects: of the rules that nft or iptables-save prints those are listed that name the port and do not accept,
+// and the chains whose policy drops, each with what lets packets pass.
 func TestSuspects(t *testing.T) {
 	const nft = `table inet t { # handle 7
 	set s { # handle 2

@@ -77,6 +77,9 @@ func dial(ctx context.Context, paths []string) (*net.UnixConn, error) {
 
 // absent reports whether an error says that there is no daemon for this user, or that it has just ended.
 func absent(err error) bool {
+	if failed := new(socket.DialError); errors.As(err, &failed) && len(failed.Tried) == 0 {
+		return true // all daemons are in other network namespaces
+	}
 	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE,
 		io.EOF} {
 		if errors.Is(err, e) {
