@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -170,9 +172,10 @@ type DialError struct {
 
 func (e *DialError) Error() string {
 	texts := make([]string, len(e.Tried))
-	advice := "start one with `goroced serve`, or name its socket with --socket or " + ClientVariable
+	advice := "start one with `goroced serve`, or name its socket by " + ClientVariable + " (--socket of the tools)"
 	if e.Kind == Admin {
-		advice = "start one with `goroced serve`, or name its admin socket with --admin or " + AdminVariable
+		advice = "start one with `goroced serve`, or name its admin socket by " + AdminVariable +
+			" (--admin of the tools)"
 	}
 	for i, a := range e.Tried {
 		texts[i] = a.Path + ": " + a.reason()
@@ -180,8 +183,7 @@ func (e *DialError) Error() string {
 			advice = strings.Replace(advice, "`goroced serve`", "`goroced serve` in this namespace", 1)
 		}
 		if errors.Is(a.Err, fs.ErrPermission) {
-			advice = "ask for membership in the socket's group, or have the daemon run with another socket_mode or " +
-				"socket_group"
+			advice = joinGroup(a.Path)
 		}
 	}
 	if e.Ignored != nil {
@@ -220,6 +222,29 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
+// joinGroup says how a user gets the right to connect to a socket.
+func joinGroup(path string) string {
+	const other = "have the daemon run with another socket_mode or socket_group"
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&0o020 == 0 {
+		return other
+	}
+	gid := info.Sys().(*syscall.Stat_t).Gid
+	if gid == 0 {
+		return other
+	}
+	return fmt.Sprintf("join its group (`usermod -aG %s USER`) and log in again, or %s", groupName(gid), other)
+}
+
+// groupName returns the name of a group, or its number if it has none.
+func groupName(gid uint32) string {
+	number := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(number); err == nil {
+		return g.Name
+	}
+	return number
+}
+
 // permits says which users may connect.
 func permits(path string) string {
 	info, err := os.Stat(path)
@@ -227,5 +252,5 @@ func permits(path string) string {
 		return "" // the user has no access to the directory either
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	return fmt.Sprintf(" (mode %04o, user %d, group %d)", info.Mode().Perm(), st.Uid, st.Gid)
+	return fmt.Sprintf(" (mode %04o, user %d, group %s)", info.Mode().Perm(), st.Uid, groupName(st.Gid))
 }

@@ -123,11 +123,12 @@ func TestDialError(t *testing.T) {
 			t.Errorf("attempt %d is %v: %s", i, a, err)
 		}
 	}
-	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
+	if !strings.Contains(err.Error(), "goroced serve") ||
+		!strings.Contains(err.Error(), "by GOROCED_SOCKET (--socket") {
 		t.Errorf("no advice: %v", err)
 	}
 	_, err = DialAny(t.Context(), Admin, []string{none})
-	if !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
+	if !strings.Contains(err.Error(), "by GOROCED_ADMIN (--admin") {
 		t.Errorf("no advice: %v", err)
 	}
 }

@@ -20,9 +20,9 @@ func number(t *testing.T, in *linktest.Namespace) string {
 	return strings.TrimSuffix(strings.TrimPrefix(text, "net:["), "]")
 }
 
-// TestRunNamespaces: programs of a user in two network namespaces, with one runtime directory, have a daemon each. Those
-// that start none, in a third namespace, are told why there is none for them; a socket that is named is used all the
-// same.
+// TestRunNamespaces: programs of a user in two network namespaces, with one runtime directory, have a daemon each.
+// Those that start none, in a third namespace, are told why there is none for them; a socket that is named is used all
+// the same.
 func TestRunNamespaces(t *testing.T) {
 	t.Parallel()
 	installed(t, "ibv_devices")
@@ -60,8 +60,8 @@ func TestRunNamespaces(t *testing.T) {
 	bare := append([]string{"LD_LIBRARY_PATH=" + u.libs}, env...) // not by run: the library looks for a daemon
 	for _, in := range []*linktest.Namespace{red, blue} {
 		guid := do(in, bare, "ibv_devices").ok(t)
-		if out := do(in, append([]string{"GOROCED_SOCKET=" + sockets[in]}, bare...), "ibv_devices").ok(t); out != guid ||
-			!strings.Contains(out, "goroce") {
+		named := append([]string{"GOROCED_SOCKET=" + sockets[in]}, bare...)
+		if out := do(in, named, "ibv_devices").ok(t); out != guid || !strings.Contains(out, "goroce") {
 			t.Errorf("found without a name\n%s, want that of %s:\n%s", guid, sockets[in], out)
 		}
 	}
