@@ -3,6 +3,7 @@ package main
 import (
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/goroce/goroce/tests/linktest"
@@ -44,4 +45,29 @@ func TestTakesTheDaemons(t *testing.T) {
 		!strings.Contains(p.err.String(), "is taken by goroce in process") {
 		t.Errorf("--own: exit code %d, said %q", code, p.err.String())
 	}
+}
+
+// TestDemoTakesTheDaemons: where a daemon has the port of its hosts, the demonstration is one of that daemon; not if it
+// is to be its own.
+func TestDemoTakesTheDaemons(t *testing.T) {
+	ns, _ := linktest.NewVeth(t, 1500)
+	dir := t.TempDir()
+	t.Setenv("GOROCED_SOCKET", dir+"/s")
+	daemon, _ := startIn(t, ns, "msg=ready", "serve", "--config", configFile(t, ""), "--socket", dir+"/s", "--admin",
+		dir+"/a", "--addr", "127.0.0.1")
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"demo --json", "goroced: the hosts are clients of the daemon at " + dir + "/s", 0},
+		{"demo --json --own", "127.0.0.1:4791: UDP port 4791 is taken", exitFailure},
+		{"demo --json --drop 0.01", "127.0.0.1:4791: UDP port 4791 is taken", exitFailure},
+	} {
+		p, _ := startIn(t, ns, "", strings.Fields(c.args)...)
+		if code := p.wait(t); code != c.code || !strings.Contains(p.err.String(), c.want) {
+			t.Errorf("%s: exit code %d, want %d and %q: %s", c.args, code, c.code, c.want, p.err.String())
+		}
+	}
+	_ = daemon.cmd.Process.Signal(syscall.SIGTERM)
+	daemon.wait(t)
 }
