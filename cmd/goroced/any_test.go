@@ -14,7 +14,8 @@ import (
 func TestTakesTheDaemons(t *testing.T) {
 	d := newServed(t)
 	d.isTheirs(t)
-	said := regexp.MustCompile(`^goroced: this is device goroce_lo of the daemon at ` + regexp.QuoteMeta(d.client[1]) + `; `)
+	said := regexp.MustCompile(`^goroced: this is device goroce_lo of the daemon at ` +
+		regexp.QuoteMeta(d.client[1]) + `; `)
 	other := linktest.Loopback().String()
 	for _, c := range []struct{ args, addr string }{
 		{"devinfo", d.addr}, {"devinfo -v", d.addr}, {"devinfo", other},
@@ -39,7 +40,8 @@ func TestTakesTheDaemons(t *testing.T) {
 	client, code := goroced(t, strings.Fields("rping -c -C 3 -V -a "+d.addr+" -I "+other+" -p "+port)...)
 	server.done(t, "rping -s")
 	if code != 0 || !said.MatchString(server.err.String()) {
-		t.Errorf("rping: exit code %d, the server said %q, the client %q", code, server.err.String(), client.err.String())
+		t.Errorf("rping: exit code %d, the server said %q, the client %q", code, server.err.String(),
+			client.err.String())
 	}
 	if p, code := goroced(t, "devinfo", "--own", "--addr", d.addr); code != exitFailure ||
 		!strings.Contains(p.err.String(), "is taken by goroce in process") {

@@ -25,8 +25,8 @@ func (f *demoDaemon) options() *demo.Daemon {
 	return &demo.Daemon{Socket: f.Socket, Admin: f.Admin, Device: f.Device}
 }
 
-// instead returns the daemon that has the port of the demonstration's addresses, if it has failed by that and the flags
-// leave open whose devices it has; else nil. It says so.
+// instead returns the daemon that has the port of the demonstration's addresses, if it has failed by that and the
+// flags leave open whose devices it has; else nil. It says so.
 func (f *demoDaemon) instead(ctx context.Context, err error) *demo.Daemon {
 	if f.Own || !errors.Is(err, port.ErrTaken) {
 		return nil
@@ -35,7 +35,7 @@ func (f *demoDaemon) instead(ctx context.Context, err error) *demo.Daemon {
 	if err != nil {
 		return nil
 	}
-	fmt.Fprintf(messages, "goroced: the hosts are clients of the daemon at %s, which has their port; --own, with other "+
-		"addresses, takes devices of this program\n", socket)
+	fmt.Fprintf(messages, "goroced: the hosts are clients of the daemon at %s, which has their port; --own takes "+
+		"devices of this program\n", socket)
 	return &demo.Daemon{Socket: socket}
 }

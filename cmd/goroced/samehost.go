@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"strings"
 
@@ -37,7 +38,7 @@ func (f *deviceFlags) here(dev ib.Device) device.Here {
 // they are.
 func portTaken(err error, local string, args []string) error {
 	var taken *port.Error
-	if !errors.As(err, &taken) {
+	if !errors.As(err, &taken) || errors.Is(err, fs.ErrPermission) { // it is known whose it is, and what to do
 		return err
 	}
 	if ownedByDaemon(taken) {

@@ -18,12 +18,12 @@ import (
 const findWait = 3 * time.Second
 
 // Any returns a device with the addresses of o: the daemon's (a *client.Device) if the daemon that this program finds
-// ([client.Find]) has them, and else one of this process, as Open returns it. An address has one UDP port 4791, so where
-// a daemon has it Open fails.
+// ([client.Find]) has them, and else one of this process, as Open returns it. An address has one UDP port 4791, so
+// where a daemon has it Open fails.
 //
 // With NetIf, or without any address, the daemon must have the main address of the interface (MainAddr). If it is not
-// clear which interface that is, the daemon's first device is taken. Link, Shards, Fault, FlushRxe, Pcap, Trace and Live
-// are for a device of this process: if one is set, none else is taken. ctx limits the search.
+// clear which interface that is, the daemon's first device is taken. Link, Shards, Fault, FlushRxe, Pcap, Trace and
+// Live are for a device of this process: if one is set, none else is taken. ctx limits the search.
 func Any(ctx context.Context, o Options) (ib.Device, error) {
 	if o.own() {
 		return openOwn(o, nil)

@@ -21,7 +21,8 @@ import (
 // here runs f in the namespace of the test.
 func here(f func() error) error { return f() }
 
-// serveDevices serves a device for each address, which it opens where in runs functions, at a socket that programs find.
+// serveDevices serves a device for each address, which it opens where in runs functions, at a socket that programs
+// find.
 func serveDevices(t *testing.T, in func(func() error) error, addrs ...netip.Addr) (path string) {
 	t.Helper()
 	var devices []roce.Device
@@ -91,7 +92,7 @@ func TestAny(t *testing.T) {
 	}
 	_, err := host.Any(t.Context(), host.Options{Addrs: []netip.Addr{first}, Shards: 1})
 	if !errors.Is(err, port.ErrTaken) || strings.Contains(err.Error(), "--") {
-		t.Errorf("the daemon's address, with an option that it cannot have: got %v, want %v, and no flag of a command", err,
+		t.Errorf("the daemon's address, with an option that it cannot have: got %v, want %v, and no flag", err,
 			port.ErrTaken)
 	}
 	if _, err := host.Any(t.Context(), host.Options{NetIf: "nosuch0"}); !errors.Is(err, host.ErrNoInterface) {
@@ -108,8 +109,8 @@ func TestAnyInterface(t *testing.T) {
 	for _, c := range []struct {
 		do   string
 		want netip.Addr
-	}{{"true", a.Addr4}, {"ip link add other type veth peer name end; ip link set end up; ip address add 10.98.0.1/24 dev other; " +
-		"ip link set other up", loopback}} {
+	}{{"true", a.Addr4}, {"ip link add other type veth peer name end; ip address add 10.98.0.1/24 dev other; " +
+		"ip link set end up; ip link set other up", loopback}} {
 		a.Command(t, "sh", "-c", c.do)
 		var dev ib.Device
 		if err := a.Do(func() (err error) {

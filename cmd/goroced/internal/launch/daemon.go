@@ -60,7 +60,7 @@ func connect(ctx context.Context, path string, say func(string)) (*net.UnixConn,
 	}
 	conn, started := place.start(ctx, say)
 	if started != nil && errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w; and the daemon that runs is not for this user: %w", started, err)
+		return nil, fmt.Errorf("a daemon runs that is not for this user: %w; and no other starts: %w", err, started)
 	}
 	return conn, started
 }
