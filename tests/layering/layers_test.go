@@ -170,7 +170,7 @@ var layers = []struct {
 		{"tests/perf", []string{"ib", "qp/ring", "roce/link/wrap", "roce/link/udp", "roce", "roce/host",
 			"roce/daemon/client", "roce/daemon/dropin", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab"}},
 		{"tests/perf/cmd/perf", []string{"tests/perf"}},
-		{"tests/programs", []string{"roce/daemon/dropin", "tests/gobuild"}},
+		{"tests/programs", []string{"roce/daemon/dropin", "tests/gobuild", "tests/linktest"}},
 	}},
 	{"tests that nothing imports", []row{
 		{"tests/abi", nil},
