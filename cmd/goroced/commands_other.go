@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/goroce/goroce/cmd/goroced/internal/demo"
+import (
+	"context"
+
+	"github.com/goroce/goroce/cmd/goroced/internal/demo"
+)
 
 // linuxCommands are the subcommands that need Linux.
 type linuxCommands struct{}
@@ -11,3 +15,5 @@ type linuxCommands struct{}
 type demoDaemon struct{}
 
 func (demoDaemon) options() *demo.Daemon { return nil }
+
+func (demoDaemon) instead(context.Context, error) *demo.Daemon { return nil }

@@ -18,6 +18,7 @@ import (
 	runner "github.com/goroce/goroce/cmd/goroced/internal/serve"
 	"github.com/goroce/goroce/cmd/goroced/internal/sysfs"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/host"
@@ -39,7 +40,8 @@ type daemon struct {
 }
 
 // openDaemon opens all devices. If one fails, it closes the others.
-func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemon, http.Handler, func() error, error) {
+func openDaemon(c *config.Config, at socket.Paths, log *slog.Logger) (runner.Daemon, http.Handler, func() error,
+	error) {
 	d := &daemon{started: time.Now(), log: log, ports: map[string]portSeen{}}
 	for i, device := range c.Devices {
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
@@ -73,7 +75,7 @@ func openDaemon(c *config.Config, socket string, log *slog.Logger) (runner.Daemo
 		NoAdministrator: c.Administrator == "none"}); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}
-	d.createTree(socket)
+	d.createTree(at)
 	if err := d.Reload(c); err != nil {
 		return nil, nil, nil, errors.Join(err, d.close())
 	}

@@ -29,6 +29,11 @@ func (*demoCmd) Help() string {
 		"hosts are two clients of a running daemon; users who may not capture there see no packets."
 }
 
+// named reports whether the flags ask for what only devices of this program can have.
+func (c *demoCmd) named() bool {
+	return c.Client.IsValid() || c.Server.IsValid() || c.Drop != 0 || c.Memory || c.Pcap != ""
+}
+
 // Run runs the subcommand.
 func (c *demoCmd) Run(a *app) (err error) {
 	o := demo.Options{Client: c.Client, Server: c.Server, MTU: ib.MTU(c.MTU), Drop: c.Drop, Seed: c.Seed,
@@ -42,6 +47,11 @@ func (c *demoCmd) Run(a *app) (err error) {
 		defer func() { err = errors.Join(err, capture.Close()) }()
 	}
 	rep, err := demo.Run(a.ctx, o)
+	if o.Daemon == nil && !c.named() {
+		if o.Daemon = c.instead(a.ctx, err); o.Daemon != nil {
+			rep, err = demo.Run(a.ctx, o)
+		}
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)

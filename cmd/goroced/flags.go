@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/roce/trace"
@@ -31,7 +33,8 @@ type deviceFlags struct {
 
 // daemonFlags select a daemon.
 type daemonFlags struct {
-	Daemon bool   `help:"Use a device of the daemon (see --device) instead of one of this program." group:"Device"`
+	Daemon bool   `xor:"whose" help:"Use a device of the daemon (see --device). Without this and --own it is the daemon's if that has the address." group:"Device"`
+	Own    bool   `xor:"whose" help:"Use a device of this program, whether there is a daemon or not." group:"Device"`
 	Socket string `placeholder:"PATH" type:"path" help:"Socket of the daemon; implies --daemon (default: $$GOROCED_SOCKET, then the usual places)." group:"Device"`
 }
 
@@ -79,12 +82,7 @@ func (f *deviceFlags) with(ctx context.Context, faults wrap.FaultConfig, pcap st
 		o.Pcap = capture
 		defer func() { err = errors.Join(err, capture.Close()) }()
 	}
-	var dev ib.Device
-	if f.asked() {
-		dev, err = device.OpenDaemon(ctx, f.Socket, f.Device, o)
-	} else {
-		dev, err = device.Open(f.Device, o)
-	}
+	dev, err := f.openDevice(ctx, o)
 	if err != nil {
 		return portTaken(err, f.local, os.Args)
 	}
@@ -117,6 +115,22 @@ func tellFailure(dev ib.Device, err error) {
 	ladder := s.Ladder(storyRows)
 	fmt.Fprintf(messages, "the last that QP %#x saw; ask its peer, too:\n\n%s\n", uint32(s.Num),
 		ladder.Text(trace.TextOptions{Fold: 4}))
+}
+
+// openDevice opens the device that the flags name. If they leave open whose it is, and it is a daemon's, it says that.
+func (f *deviceFlags) openDevice(ctx context.Context, o host.Options) (ib.Device, error) {
+	switch {
+	case f.asked():
+		return device.OpenDaemon(ctx, f.Socket, f.Device, o)
+	case f.Own || strings.HasPrefix(f.Device, "rnic:"):
+		return device.Open(f.Device, o)
+	}
+	dev, err := device.Any(ctx, f.Device, o)
+	if d, ok := dev.(*client.Device); ok {
+		fmt.Fprintf(messages, "goroced: this is device %s of the daemon at %s; --own takes one of this program\n",
+			d.Attr().Name, d.Socket())
+	}
+	return dev, err
 }
 
 // offloadOff explains that a peer makes segmentation offload impossible.

@@ -36,7 +36,7 @@ func (c *runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	ready, err := launch.Prepare(a.ctx, c.Socket)
+	ready, err := launch.Prepare(a.ctx, c.Socket, func(line string) { fmt.Fprintf(a.err, "goroced: run: %s\n", line) })
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"strings"
 
@@ -13,15 +14,17 @@ import (
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/internal/socket"
+	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/link/port"
 )
 
 // here returns what a client on this machine needs to reach the device of these flags.
 func (f *deviceFlags) here(dev ib.Device) device.Here {
+	_, daemons := dev.(*client.Device)
 	switch free := device.FreeLoopback(); {
 	case f.Socket != "":
 		return device.HereOf(dev, "--socket "+f.Socket)
-	case f.Daemon:
+	case daemons:
 		return device.HereOf(dev, "--daemon")
 	case strings.HasPrefix(f.Device, "rnic:") || !free.IsValid():
 		return device.Here{}
@@ -35,7 +38,7 @@ func (f *deviceFlags) here(dev ib.Device) device.Here {
 // they are.
 func portTaken(err error, local string, args []string) error {
 	var taken *port.Error
-	if !errors.As(err, &taken) {
+	if !errors.As(err, &taken) || errors.Is(err, fs.ErrPermission) { // it is known whose it is, and what to do
 		return err
 	}
 	if ownedByDaemon(taken) {
@@ -74,6 +77,7 @@ func command(args []string, local string, free netip.Addr) string {
 	for i := 1; i < len(args); i++ {
 		flag, value, joined := strings.Cut(args[i], "=")
 		switch {
+		case flag == "--own" && !free.IsValid():
 		case flag == "--addr" || flag == "--netif":
 			if !joined {
 				i++

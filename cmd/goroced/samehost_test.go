@@ -68,13 +68,14 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestDaemonHasThePort: if the daemon has the address, the command that works goes through it.
+// TestDaemonHasThePort: where the daemon has the address and this program is to have a device of its own, the command
+// that works goes through the daemon.
 func TestDaemonHasThePort(t *testing.T) {
 	addr := linktest.Loopback().String()
 	dir := t.TempDir()
 	t.Setenv("GOROCED_SOCKET", dir+"/s")
 	daemon, _ := startUntil(t, "ready", "serve", "--addr", addr, "--socket", dir+"/s", "--admin", dir+"/a")
-	p, code := goroced(t, "pingpong", "--addr", addr)
+	p, code := goroced(t, "pingpong", "--addr", addr, "--own")
 	if code != exitFailure || !strings.Contains(p.err.String(), "here: `goroced pingpong --daemon`") {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}

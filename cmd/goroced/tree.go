@@ -3,19 +3,26 @@
 package main
 
 import (
+	"strconv"
+
 	"github.com/goroce/goroce/cmd/goroced/internal/sysfs"
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce"
 )
 
 // createTree writes the files that programs in C find in place of the kernel's. A daemon that may not write there
 // serves all the same: few programs look at them.
-func (d *daemon) createTree(socket string) {
+func (d *daemon) createTree(at socket.Paths) {
 	d.treeMu.Lock()
 	defer d.treeMu.Unlock()
-	tree, err := sysfs.Create(socket)
+	tree, err := sysfs.Create(at.Client)
 	if err == nil {
 		d.tree = tree
+		if n := socket.Namespace(); n != 0 {
+			tree.Say(socket.NamespaceFile, strconv.FormatUint(n, 10))
+		}
+		tree.Say(socket.AdminFile, at.Admin)
 		err = d.updateTree()
 	}
 	if err != nil {

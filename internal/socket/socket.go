@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -37,15 +39,19 @@ func in(dir string) Paths {
 var system = in("/run/goroce")
 
 // Default returns the default sockets of a user's daemon: in the runtime directory (Runtime), and in a private one for
-// an ordinary user who has none.
+// an ordinary user who has none. If a daemon of another network namespace listens there, they are in a directory of
+// this namespace below.
 func Default(uid int, getenv func(string) string) Paths {
 	if uid == 0 {
-		return system
+		return free(filepath.Dir(system.Client))
 	}
 	if dir, _ := Runtime(uid, getenv); dir != "" {
-		return in(filepath.Join(dir, "goroce"))
+		return free(filepath.Join(dir, "goroce"))
 	}
-	return in(Private(uid))
+	if own := Private(uid); IsOwn(own) {
+		return free(own)
+	}
+	return in(Private(uid)) // Take makes it, or says why not
 }
 
 // Kind selects one of a daemon's sockets.
@@ -58,40 +64,81 @@ const (
 )
 
 // named returns the only path where to look for a daemon's socket: that of a flag, or else of the environment variable;
-// "" if neither is set.
+// "" if neither is set. The variable of the client socket leads to the same daemon's admin socket, too.
 func named(k Kind, flag string, getenv func(string) string) string {
-	if k == Admin {
-		return cmp.Or(flag, getenv(AdminVariable))
+	if k == Client {
+		return cmp.Or(flag, getenv(ClientVariable))
 	}
-	return cmp.Or(flag, getenv(ClientVariable))
+	path := cmp.Or(flag, getenv(AdminVariable))
+	if client := getenv(ClientVariable); path == "" && client != "" {
+		return adminOf(client)
+	}
+	return path
 }
 
 // Candidates returns the paths where to look for a daemon's socket, in order. If a flag is set, that is the only one,
 // else if an environment variable is set, its value; otherwise they are those of the user's own daemon, in the runtime
-// directory and the private one, and of root's.
+// directory and the private one, and of root's, without those of daemons in another network namespace (Foreign).
 func Candidates(k Kind, flag string, getenv func(string) string) []string {
+	found, _ := search(k, flag, getenv)
+	return found
+}
+
+// Foreign returns the sockets that Candidates passes over, with a *NamespaceError each.
+func Foreign(k Kind, flag string, getenv func(string) string) []Attempt {
+	_, foreign := search(k, flag, getenv)
+	return foreign
+}
+
+// search returns Candidates and Foreign.
+func search(k Kind, flag string, getenv func(string) string) (found []string, passed []Attempt) {
 	if path := named(k, flag, getenv); path != "" {
-		return []string{path}
+		return []string{path}, nil
 	}
-	of := func(p Paths) string { return p.Client }
-	if k == Admin {
-		of = func(p Paths) string { return p.Admin }
-	}
-	var found []string
+	var dirs []string
 	if dir, _ := Runtime(os.Geteuid(), getenv); dir != "" {
-		found = append(found, of(in(filepath.Join(dir, "goroce"))))
+		dirs = append(dirs, filepath.Join(dir, "goroce"))
 	}
 	if own := Private(os.Geteuid()); IsOwn(own) {
-		found = append(found, of(in(own)))
+		dirs = append(dirs, own)
 	}
-	return append(found, of(system))
+	for _, dir := range append(dirs, filepath.Dir(system.Client)) {
+		places := []Paths{in(dir)}
+		if below := inNamespace(dir); isDir(below) {
+			places = append(places, in(below))
+		}
+		for _, p := range places {
+			path := p.Client
+			if k == Admin {
+				path = p.Admin
+			}
+			if err := foreign(p.Client); err != nil {
+				passed = append(passed, Attempt{path, err})
+				continue
+			}
+			found = append(found, path)
+		}
+	}
+	return found, passed
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }
 
 // Dial connects to the first of the candidates that answers. The error is a *DialError.
 func Dial(k Kind, flag string) (*net.UnixConn, error) {
-	conn, err := DialAny(context.Background(), k, Candidates(k, flag, os.Getenv))
+	return DialContext(context.Background(), k, flag)
+}
+
+// DialContext is Dial until ctx ends. Context errors are those of Connect.
+func DialContext(ctx context.Context, k Kind, flag string) (*net.UnixConn, error) {
+	paths, passed := search(k, flag, os.Getenv)
+	conn, err := DialAny(ctx, k, paths)
 	if failed := new(DialError); errors.As(err, &failed) && named(k, flag, os.Getenv) == "" {
 		_, failed.Ignored = Runtime(os.Geteuid(), os.Getenv)
+		failed.Tried = append(failed.Tried, passed...)
 	}
 	return conn, err
 }
@@ -125,15 +172,18 @@ type DialError struct {
 
 func (e *DialError) Error() string {
 	texts := make([]string, len(e.Tried))
-	advice := "start one with `goroced serve`, or name its socket with --socket or " + ClientVariable
+	advice := "start one with `goroced serve`, or name its socket by " + ClientVariable + " (--socket of the tools)"
 	if e.Kind == Admin {
-		advice = "start one with `goroced serve`, or name its admin socket with --admin or " + AdminVariable
+		advice = "start one with `goroced serve`, or name its admin socket by " + AdminVariable +
+			" (--admin of the tools)"
 	}
 	for i, a := range e.Tried {
 		texts[i] = a.Path + ": " + a.reason()
+		if other := new(NamespaceError); errors.As(a.Err, &other) {
+			advice = strings.Replace(advice, "`goroced serve`", "`goroced serve` in this namespace", 1)
+		}
 		if errors.Is(a.Err, fs.ErrPermission) {
-			advice = "ask for membership in the socket's group, or have the daemon run with another socket_mode or " +
-				"socket_group"
+			advice = joinGroup(a.Path)
 		}
 	}
 	if e.Ignored != nil {
@@ -172,6 +222,29 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
+// joinGroup says how a user gets the right to connect to a socket.
+func joinGroup(path string) string {
+	const other = "have the daemon run with another socket_mode or socket_group"
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&0o020 == 0 {
+		return other
+	}
+	gid := info.Sys().(*syscall.Stat_t).Gid
+	if gid == 0 {
+		return other
+	}
+	return fmt.Sprintf("join its group (`usermod -aG %s USER`) and log in again, or %s", groupName(gid), other)
+}
+
+// groupName returns the name of a group, or its number if it has none.
+func groupName(gid uint32) string {
+	number := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(number); err == nil {
+		return g.Name
+	}
+	return number
+}
+
 // permits says which users may connect.
 func permits(path string) string {
 	info, err := os.Stat(path)
@@ -179,5 +252,5 @@ func permits(path string) string {
 		return "" // the user has no access to the directory either
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	return fmt.Sprintf(" (mode %04o, user %d, group %d)", info.Mode().Perm(), st.Uid, st.Gid)
+	return fmt.Sprintf(" (mode %04o, user %d, group %s)", info.Mode().Perm(), st.Uid, groupName(st.Gid))
 }

@@ -35,6 +35,8 @@ func TestCandidates(t *testing.T) {
 		{Client, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a", "XDG_RUNTIME_DIR": x},
 			[]string{"/e"}},
 		{Admin, "", map[string]string{"GOROCED_SOCKET": "/e", "GOROCED_ADMIN": "/a"}, []string{"/a"}},
+		{Admin, "", map[string]string{"GOROCED_SOCKET": "/blue.sock"}, []string{"/blue-admin.sock"}},
+		{Admin, "", map[string]string{"GOROCED_SOCKET": "/s"}, []string{"/s-admin.sock"}},
 		{Client, "", map[string]string{"XDG_RUNTIME_DIR": x},
 			[]string{x + "/goroce/goroced.sock", "/run/goroce/goroced.sock"}},
 		{Admin, "", map[string]string{"XDG_RUNTIME_DIR": x},
@@ -121,11 +123,12 @@ func TestDialError(t *testing.T) {
 			t.Errorf("attempt %d is %v: %s", i, a, err)
 		}
 	}
-	if !strings.Contains(err.Error(), "goroced serve") || !strings.Contains(err.Error(), "--socket or GOROCED_SOCKET") {
+	if !strings.Contains(err.Error(), "goroced serve") ||
+		!strings.Contains(err.Error(), "by GOROCED_SOCKET (--socket") {
 		t.Errorf("no advice: %v", err)
 	}
 	_, err = DialAny(t.Context(), Admin, []string{none})
-	if !strings.Contains(err.Error(), "--admin or GOROCED_ADMIN") {
+	if !strings.Contains(err.Error(), "by GOROCED_ADMIN (--admin") {
 		t.Errorf("no advice: %v", err)
 	}
 }

@@ -159,8 +159,7 @@ func addresses(o *Options) ([]netip.Addr, error) {
 	case o.NetIf == "":
 		return nil,
 			fmt.Errorf("%w: no default route, and none or several interfaces besides loopback; name an interface "+
-				"(--netif) or an address (--addr) of %s",
-				ErrNoInterface, names(list))
+				"(NetIf, --netif) or an address (Addrs, --addr) of %s", ErrNoInterface, names(list))
 	}
 	return nil, fmt.Errorf("%w: %s has no address, or is not there; there are %s", ErrNoInterface, o.NetIf, names(list))
 }

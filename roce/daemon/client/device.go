@@ -21,7 +21,7 @@ import (
 
 // Options select the daemon and the device.
 type Options struct {
-	Socket string // path of the daemon's socket
+	Socket string // path of the daemon's socket; "" for the one that Find returns
 	Device string // name of the device; "" for the daemon's first
 }
 
@@ -30,6 +30,7 @@ type Device struct {
 	driver.Implementation
 
 	link      *control
+	path      string // of the daemon's socket
 	attr      ib.DeviceAttr
 	doorbells []*ring.Doorbells // by shard, in pages
 	pages     *mapped
@@ -48,9 +49,28 @@ type Device struct {
 	objects map[abi.Handle]any
 }
 
+// Find returns the socket of the daemon that Dial takes if none is named: that of the variable GOROCED_SOCKET, or else
+// the first of these at which a daemon of this network namespace listens: the user's own, in $XDG_RUNTIME_DIR/goroce or
+// /tmp/goroce-UID, and root's, in /run/goroce. The error says of each place why there is none, and matches
+// fs.ErrPermission if this user may not connect to one of them.
+func Find(ctx context.Context) (path string, err error) {
+	conn, err := socket.DialContext(ctx, socket.Client, "")
+	if err != nil {
+		return "", err
+	}
+	return conn.RemoteAddr().String(), conn.Close()
+}
+
 // Dial connects to the daemon and opens a device. The error says so if there is no socket, or
 // this user may not connect to it.
 func Dial(ctx context.Context, o Options) (*Device, error) {
+	if o.Socket == "" {
+		c, err := socket.DialContext(ctx, socket.Client, "")
+		if err != nil {
+			return nil, err
+		}
+		return New(ctx, c, o.Device)
+	}
 	c, err := socket.Connect(ctx, socket.Client, o.Socket)
 	if err != nil {
 		return nil, explain(o.Socket, err)
@@ -67,7 +87,7 @@ func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 
 // Open is New on any connection.
 func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
-	d := &Device{link: newControl(c), cmTurn: newTurn(), objects: map[abi.Handle]any{},
+	d := &Device{link: newControl(c), path: pathOf(c), cmTurn: newTurn(), objects: map[abi.Handle]any{},
 		events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
@@ -76,6 +96,14 @@ func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
 		return nil, fmt.Errorf("open a device of the daemon at %v: %w", c.RemoteAddr(), err)
 	}
 	return d, nil
+}
+
+// pathOf returns the path of the socket that a connection leads to, "" if it has none.
+func pathOf(c *abi.Conn) string {
+	if a := c.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return ""
 }
 
 // Alloc is the package's Alloc, which returns the memory that this device accesses fastest.
@@ -191,6 +219,9 @@ func (d *Device) err(op string) error {
 	}
 	return nil
 }
+
+// Socket returns the path of the daemon's socket.
+func (d *Device) Socket() string { return d.path }
 
 // Attr describes the device.
 func (d *Device) Attr() ib.DeviceAttr { return d.attr }

@@ -1,6 +1,8 @@
 // Package client lets programs use a device of the daemon: [Dial] returns an ib.Device.
 //
-//	dev, err := client.Dial(ctx, client.Options{Socket: path})
+//	dev, err := client.Dial(ctx, client.Options{}) // the daemon that Find finds, its first device
+//
+// host.Any takes a device of the daemon or, where there is none with the address, one of the program's own.
 //
 // Verbs that create, modify or query objects are requests to the daemon (control.go). Posting,
 // polling and arming only access rings in memory shared with the daemon (qp.go, cq.go).

@@ -36,8 +36,8 @@ type Error struct {
 func (e *Error) Error() string {
 	advice := "use another address, or another network namespace, or stop it"
 	if e.Owner.Goroce {
-		advice = "if that is the daemon, go through it (--daemon); otherwise use another address or network " +
-			"namespace, or stop it"
+		advice = "if that is the daemon, go through it (host.Any in Go, `goroced run` for programs in C); otherwise " +
+			"use another address or network namespace, or stop it"
 	}
 	return fmt.Sprintf("%v: %v by %v; %s", netip.AddrPortFrom(e.Addr, link.Port), ErrTaken, e.Owner, advice)
 }

@@ -125,7 +125,7 @@ func TestOwnerText(t *testing.T) {
 		{Owner{UID: -1}, "by a process that cannot be seen"},
 		{Owner{UID: 1001, Goroce: true}, "goroce in a process of user 1001"},
 		{Owner{PID: 7, Name: "goroced", Goroce: true},
-			"goroce in process 7 (goroced); if that is the daemon, go through it (--daemon)"},
+			"goroce in process 7 (goroced); if that is the daemon, go through it (host.Any in Go, `goroced run` for "},
 	} {
 		if got := (&Error{Addr: netip.MustParseAddr("::1"), Owner: tt.o}).Error(); !strings.Contains(got, tt.want) ||
 			!strings.Contains(got, "[::1]:4791") {

@@ -28,19 +28,28 @@ const Names = Soft + ", " + host.DevicePrefix + "IF (software, on network interf
 
 // Open opens the named device. The options are for software devices; an RNIC refuses them, because it has its own link
 // and addresses.
-func Open(name string, o host.Options) (ib.Device, error) {
+func Open(name string, o host.Options) (ib.Device, error) { return open(name, o, openSoft) }
+
+// Any opens the named device as Open does, but takes the daemon's software device if the daemon has its addresses
+// (host.Any).
+func Any(ctx context.Context, name string, o host.Options) (ib.Device, error) {
+	return open(name, o, func(o host.Options) (ib.Device, error) { return host.Any(ctx, o) })
+}
+
+// open opens the named device, a software device by soft.
+func open(name string, o host.Options, soft func(host.Options) (ib.Device, error)) (ib.Device, error) {
 	netif, onIf := strings.CutPrefix(name, host.DevicePrefix)
 	rnicName, isRNIC := strings.CutPrefix(name, rnicPrefix)
 	switch {
 	case name == "" || name == Soft:
-		return openSoft(o)
+		return soft(o)
 	case onIf && netif != "":
 		if o.NetIf != "" || len(o.Addrs) > 0 {
 			return nil, refuse(name, fmt.Errorf("%w: it names a network interface, so --netif and --addr are excluded",
 				ib.ErrInvalid))
 		}
 		o.NetIf = netif
-		return openSoft(o)
+		return soft(o)
 	case isRNIC && rnicName != "":
 		if given := softOption(&o); given != "" {
 			return nil, refuse(name, fmt.Errorf("%w: %s is for the software device", ib.ErrInvalid, given))

@@ -48,12 +48,7 @@ func (e *env) daemonShares(a netip.Addr) bool {
 func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
-	conn, err := socket.DialAny(ctx, socket.Client, []string{path})
-	if err != nil {
-		return "", nil, err
-	}
-	defer conn.Close()
-	g, err := socket.Greet(ctx, conn)
+	g, err := greet(ctx, path)
 	if err != nil {
 		return "", nil, err
 	}
@@ -67,6 +62,16 @@ func (e *env) ask(path string) (text string, addrs []netip.Addr, err error) {
 		addrs = append(addrs, of...)
 	}
 	return fmt.Sprintf("protocol version %d, devices %s", g.Version, strings.Join(texts, ", ")), addrs, nil
+}
+
+// greet asks the daemon at a client socket for its version and devices.
+func greet(ctx context.Context, path string) (socket.Greeting, error) {
+	conn, err := socket.DialAny(ctx, socket.Client, []string{path})
+	if err != nil {
+		return socket.Greeting{}, err
+	}
+	defer conn.Close()
+	return socket.Greet(ctx, conn)
 }
 
 // addressesOf opens a device of the daemon for a moment and returns its addresses.
@@ -105,6 +110,10 @@ func checkDaemon(e *env) []Finding {
 	for _, path := range e.sockets(socket.Client) {
 		text, _, err := e.ask(path)
 		found = append(found, e.judge(path, text, err, socket.ClientVariable)...)
+	}
+	for _, a := range socket.Foreign(socket.Client, "", e.getenv) {
+		found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s is not for programs here: %v", a.Path, a.Err),
+			Remedy: "run this in that namespace, or start a daemon in this one:", Command: "goroced serve"})
 	}
 	if len(found) == 0 {
 		found = ok("none is running; programs open devices of their own (`goroced serve` starts one)")

@@ -359,3 +359,24 @@ func TestDaemonDisturbs(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 	wantFound(t, e.examine(), "daemon", Warn, "disturbs packets: 2 faults were added")
 }
+
+// TestDaemonElsewhere: the daemon of another network namespace is not taken for one of programs here.
+func TestDaemonElsewhere(t *testing.T) {
+	e := machine(t, nil)
+	path := e.login(t)
+	name := strings.TrimPrefix(path, e.root) // where the variable leads; the machine of the test is below another root
+	if err := os.MkdirAll(name+".d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(name + ".d") })
+	if err := os.WriteFile(filepath.Join(name+".d", socket.NamespaceFile), []byte("7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newDaemon(t, path, server.Options{})
+	found := e.examine()
+	wantFound(t, found, "daemon", Warn, fmt.Sprintf("in the network namespace net:[7], and this program in net:[%d]",
+		socket.Namespace()))
+	if f := pick(found, "daemon", OK, "a daemon answers"); f != nil {
+		t.Errorf("it is asked all the same: %+v", f)
+	}
+}

@@ -3,19 +3,22 @@
 //	report, err := doctor.Examine(doctor.Options{NetIf: "eth0"})
 //	err = report.Write(os.Stdout, term.Of(os.Stdout, os.Getenv))
 //
-// It changes nothing, but it opens a device for a moment, connects to a socket, and makes the kernel receive a packet.
-// It examines the network namespace of the calling thread.
+// It changes nothing, but it opens a device for a moment, connects to a socket, asks the peer, and may make the kernel
+// receive a packet. It examines the network namespace of the calling thread.
 //
-// The firewall is examined with that packet (probe.go): it looks as if the peer had sent it, and either reaches UDP
-// port 4791 or does not, whatever sets, eBPF programs or unknown conditions decide. The rules are read as well: the
-// packet does not tell which rule drops it, and it cannot be made without a named peer or without CAP_BPF. No packet is
-// made for the other direction, because it would reach the peer.
+// The peer is asked by what every RoCEv2 device answers (ask.go): a request for a connection to a service that nobody
+// has, which the peer's connection manager rejects. Such requests have a fixed length; packets of each path MTU are
+// ICMP echo requests (echo.go), which any host answers at any length, both ways. No message of RoCEv2 could do that: a
+// peer drops what is longer than a management datagram unless there is a connection, and a queue pair to take it.
+//
+// Nothing is concluded from rules of a firewall. If the peer does not answer, packets find out whether this machine
+// lets them leave and arrive; one that arrives looks as if the peer had sent it (probe.go). Only then are rules listed
+// that name the port (rules.go).
 //
 // Files: doctor.go has the table of checks, env.go what they see of the machine, peer.go the address of a peer, next.go
 // what to try when all is well; report.go prints. The checks are in subject.go and netif.go (interface, addresses,
-// MTU), port.go (port 4791), links.go (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go,
-// dropin.go (programs in C), and firewall.go and senders.go, which judge the rules that iptables.go and nft.go read;
-// the former knows what probe.go found out.
+// MTU), port.go (port 4791), reach.go (the peer, by ask.go, echo.go, probe.go and rules.go), senders.go, links.go
+// (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go and dropin.go (programs in C).
 package doctor
 
 import "net/netip"
@@ -73,8 +76,8 @@ type Options struct {
 	// NetIf and Addrs are as in host.Options. At most one of the two may be set.
 	NetIf string
 	Addrs []netip.Addr
-	// Peer is a host to communicate with; the route to it is then examined, too. Without NetIf and Addrs, the interface
-	// is that of the route.
+	// Peer is a host to communicate with; it is asked then, and the route to it examined. Without NetIf and Addrs, the
+	// interface is that of the route.
 	Peer netip.Addr
 }
 
@@ -89,9 +92,9 @@ var checks = []struct {
 	{"route", checkRoute},
 	{"rp_filter", checkReversePath},
 	{"port", checkPort},
-	{"firewall", checkFirewall},
 	{"senders", checkSenders},
 	{"device", checkDevice},
+	{"peer", checkPeer},
 	{"links", checkLinks},
 	{"offload", checkOffload},
 	{"buffers", checkBuffers},

@@ -29,6 +29,7 @@ type env struct {
 	getOwner func(netip.Addr) port.Owner
 	open     func([]netip.Addr) (note string, err error)
 	probe    func(netif string, local, peer netip.Addr) (arrived bool, err error)
+	sendAs   func(uid int, to netip.Addr) error
 	command  func(name string, args ...string) (string, error)
 	memlock  func() (uint64, error)
 	// libraries and compiler find what programs in C need.
@@ -50,8 +51,8 @@ func newEnv(o Options) (*env, error) {
 	return &env{
 		Options: o, subject: s,
 		root: "/", program: program, patience: 5 * time.Second, getenv: os.Getenv,
-		getOwner: port.FindOwner, open: openBriefly, probe: probePort, command: runCommand, memlock: memlockLimit,
-		sockopt: trySockopt, libraries: within(dropin.Find), compiler: within(dropin.Compiler),
+		getOwner: port.FindOwner, open: openBriefly, probe: probePort, sendAs: sendAs, command: runCommand,
+		memlock: memlockLimit, sockopt: trySockopt, libraries: within(dropin.Find), compiler: within(dropin.Compiler),
 	}, nil
 }
 

@@ -26,6 +26,7 @@ func machine(t *testing.T, files map[string]string) *env {
 		getOwner: func(netip.Addr) port.Owner { return port.Owner{UID: -1} },
 		open:     func([]netip.Addr) (string, error) { return "udp", nil },
 		probe:    func(string, netip.Addr, netip.Addr) (bool, error) { return false, errors.ErrUnsupported },
+		sendAs:   func(int, netip.Addr) error { return nil },
 		command:  func(name string, _ ...string) (string, error) { return "", fmt.Errorf("no %s here", name) },
 		memlock:  func() (uint64, error) { return unix.RLIM_INFINITY, nil },
 		sockopt:  func(_, _, value int) (int, error) { return 2 * value, nil },
@@ -119,11 +120,6 @@ var fileCases = []struct {
 	{name: "links, first namespace",
 		files: map[string]string{"/proc/thread-self/uid_map": "         0          0 4294967295\n"},
 		caps:  []capability{netRaw, netAdmin, bpf}, check: "links", words: "afxdp has"},
-
-	{name: "firewall, nobody", check: "firewall", status: Warn, words: "without CAP_NET_ADMIN",
-		command: "sudo /bin/goroced doctor --netif eth0"},
-	{name: "firewall, no program", caps: []capability{netAdmin}, check: "firewall", status: Warn,
-		words: "neither nft nor iptables-save"},
 }
 
 // TestFiles: what is read from files, with the problem and without.

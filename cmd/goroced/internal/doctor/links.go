@@ -31,6 +31,7 @@ var (
 	netRaw    = capability{"cap_net_raw", unix.CAP_NET_RAW, false}
 	netAdmin  = capability{"cap_net_admin", unix.CAP_NET_ADMIN, false}
 	bpf       = capability{"cap_bpf", unix.CAP_BPF, true}
+	setUID    = capability{"cap_setuid", unix.CAP_SETUID, true}
 	ipcLock   = capability{"cap_ipc_lock", unix.CAP_IPC_LOCK, true}
 	sysPtrace = capability{"cap_sys_ptrace", unix.CAP_SYS_PTRACE, false}
 )

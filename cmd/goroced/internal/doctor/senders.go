@@ -1,13 +1,15 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
-	"os/user"
-	"slices"
-	"strconv"
+	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/internal/socket"
 )
@@ -18,22 +20,18 @@ const packagedRule = "/usr/share/doc/goroced/examples/goroce.nft"
 // stranger is a user whom rules do not name.
 const stranger = 1<<32 - 2
 
-// checkSenders looks whether any user of this machine may send RoCEv2. Nothing in a packet tells which user has sent
-// it, so any user who may send can forge a peer's packets, once they know or guess the numbers of a connection. It is
-// a problem where users share the daemon.
+// checkSenders finds out, with a packet, whether any user of this machine may send RoCEv2 to it. Nothing in a packet
+// tells which user has sent it, so any user who may send can forge a peer's packets, once they know or guess the
+// numbers of a connection. It is a problem where users share the daemon.
 func checkSenders(e *env) []Finding {
-	if e.netif == nil || len(e.usable) == 0 {
+	if e.netif == nil || len(e.usable) == 0 || !e.netif.up {
 		return nil
 	}
-	if !e.has(netAdmin) {
-		return ok("who may send to UDP port 4791 cannot be seen without CAP_NET_ADMIN")
+	if !e.has(setUID) {
+		return ok("who may send to UDP port 4791 cannot be seen without CAP_SETUID")
 	}
-	sets, sources := e.rulesets()
-	if len(sources) == 0 {
-		return ok("who may send to UDP port 4791 cannot be seen: neither nft nor iptables-save is there")
-	}
-	if e.maySend(sets, stranger) == no {
-		return ok("only some users of this machine may send to UDP port 4791 (" + strings.Join(sources, ", ") + ")")
+	if !e.strangersSend() {
+		return ok("only some users of this machine may send to UDP port 4791")
 	}
 	const text = "any user of this machine may send to UDP port 4791, and so try to speak as any peer"
 	uid, daemon := e.daemonUser()
@@ -43,6 +41,32 @@ func checkSenders(e *env) []Finding {
 	return []Finding{{Status: Warn, Text: text,
 		Remedy:  "let only root and the daemon's user send (" + e.ruleFile() + "):",
 		Command: onlySender(uid)}}
+}
+
+// strangersSend reports whether a packet of a user whom rules do not name leaves for any of the addresses.
+func (e *env) strangersSend() bool {
+	for _, a := range e.usable {
+		if !errors.Is(e.sendAs(stranger, a), unix.EPERM) {
+			return true
+		}
+	}
+	return false
+}
+
+// sendAs sends a packet that RoCEv2 devices drop from a user's socket to the port of an own address.
+func sendAs(uid int, to netip.Addr) (err error) {
+	runtime.LockOSThread() // the user is this thread's
+	own, err := unix.SetfsuidRetUid(uid)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = sendZeros(to, to)
+	if _, back := unix.SetfsuidRetUid(own); back != nil {
+		return errors.Join(err, back) // the thread stays locked, and ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // ruleFile returns the file with the rule: that of a package, or of the repository.
@@ -67,31 +91,6 @@ func onlySender(uid uint32) string {
 	}, "\n")
 }
 
-// maySend says whether a user's packets leave, by the interface and to this host itself.
-func (e *env) maySend(sets []ruleset, uid uint32) tri {
-	least := no
-	for _, a := range e.usable {
-		for _, netif := range []string{e.netif.name, "lo"} {
-			least = max(least, leaves(sets, &packet{netif: netif, local: a, uid: uid}))
-		}
-	}
-	return least
-}
-
-// leaves says whether a packet passes all chains.
-func leaves(sets []ruleset, p *packet) tri {
-	passes := yes
-	for _, set := range sets {
-		for _, c := range set {
-			if slices.Contains(hooks[false], c.hook) && c.sees(p.local) {
-				drops, _ := set.judge(c, p)
-				passes = min(passes, drops.not())
-			}
-		}
-	}
-	return passes
-}
-
 // daemonUser returns the user of the daemon that all users share, if there is one.
 func (e *env) daemonUser() (uid uint32, found bool) {
 	info, err := os.Stat(e.path(socket.Default(0, e.getenv).Client))
@@ -99,53 +98,4 @@ func (e *env) daemonUser() (uid uint32, found bool) {
 		return 0, false
 	}
 	return info.Sys().(*syscall.Stat_t).Uid, true
-}
-
-// sender is the user whose packets must leave: the daemon's, or the own one.
-func (e *env) sender() uint32 {
-	if uid, found := e.daemonUser(); found {
-		return uid
-	}
-	return uint32(os.Geteuid())
-}
-
-// userIs compares the user whose socket has sent the packet with one of a rule, by name or
-// number, or a range "1000-1999".
-func (p *packet) userIs(text string) tri {
-	if p.in {
-		return maybe
-	}
-	from, to, isRange := strings.Cut(text, "-")
-	if !isRange {
-		to = from
-	}
-	first, err1 := strconv.ParseUint(from, 10, 32)
-	last, err2 := strconv.ParseUint(to, 10, 32)
-	if err1 == nil && err2 == nil {
-		return sure(uint32(first) <= p.uid && p.uid <= uint32(last))
-	}
-	u, err := user.Lookup(text)
-	if err != nil {
-		return maybe
-	}
-	return sure(u.Uid == strconv.FormatUint(uint64(p.uid), 10))
-}
-
-// nftUser compares a user: a number, a name, or {"range": [from, to]}.
-func nftUser(p *packet, v any) tri {
-	switch v := v.(type) {
-	case float64:
-		return p.userIs(strconv.FormatFloat(v, 'f', -1, 64))
-	case string:
-		return p.userIs(v)
-	case map[string]any:
-		if r, ok := v["range"].([]any); ok && len(r) == 2 {
-			from, isFrom := r[0].(float64)
-			to, isTo := r[1].(float64)
-			if isFrom && isTo {
-				return p.userIs(fmt.Sprintf("%.0f-%.0f", from, to))
-			}
-		}
-	}
-	return maybe
 }

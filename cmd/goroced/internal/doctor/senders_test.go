@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,93 +12,46 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
 
-// outputRules is a ruleset as nft prints it, with a chain of hook output that has these rules.
-func outputRules(policy string, rules ...string) string {
-	s := `{"nftables": [{"table": {"family": "inet", "name": "t", "handle": 1}},
-		{"chain": {"family": "inet", "table": "t", "name": "c", "handle": 1, "type": "filter", "hook": "output", "prio": 0, "policy": "` + policy + `"}}`
-	for _, r := range rules {
-		s += nftRule(r)
-	}
-	return s + "]}"
-}
-
-const (
-	toPort = `{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 4791}}`
-	drops  = `, {"counter": {"packets": 0, "bytes": 0}}, {"drop": null}`
-)
-
-func skuid(op, users string) string {
-	return `{"match": {"op": "` + op + `", "left": {"meta": {"key": "skuid"}}, "right": ` + users + `}}`
-}
-
-// TestSenders: rules that keep strangers from the port, and rules that do not; they do not count
-// as in the way of the daemon.
+// TestSenders: a packet that leaves, for any of the addresses, is a warning where users share a daemon.
 func TestSenders(t *testing.T) {
-	own := os.Geteuid()
-	allowed := fmt.Sprintf(`{"set": [0, %d]}`, own)
 	for _, c := range []struct {
-		name  string
-		nft   string
-		save  string // of iptables
-		kept  bool   // strangers are kept from the port
-		block bool   // so is the daemon
+		name   string
+		refuse int // how many of the two addresses the packet does not leave for
+		daemon bool
+		caps   []capability
+		want   Status
+		words  string
 	}{
-		{name: "no rule", nft: outputRules("accept")},
-		{name: "the packaged rule", nft: outputRules("accept", toPort+","+skuid("!=", allowed)+drops), kept: true},
-		{name: "one user", nft: outputRules("accept", toPort+","+skuid("!=", fmt.Sprint(own))+drops), kept: true},
-		{name: "a user by name", nft: outputRules("accept", toPort+","+skuid("!=",
-			`{"set": ["root", `+fmt.Sprint(own)+`]}`)+drops), kept: true},
-		{name: "accepted first", nft: outputRules("drop", toPort+","+skuid("==", allowed)+`, {"accept": null}`),
-			kept: true},
-		{name: "a range of users", nft: outputRules("accept",
-			toPort+","+skuid("==", `{"range": [70000, 80000]}`)+drops)},
-		{name: "all users but system's", nft: outputRules("accept",
-			toPort+","+skuid("!=", `{"range": [0, 1000000]}`)+drops), kept: true},
-		{name: "another user", nft: outputRules("accept", toPort+","+skuid("!=", "77777")+drops), kept: true,
-			block: true},
-		{name: "by one interface", nft: outputRules("accept",
-			`{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},`+toPort+","+skuid("!=",
-				allowed)+drops)},
-		{name: "another port", nft: outputRules("accept", strings.Replace(toPort, "4791", "4790", 1)+","+skuid("!=",
-			allowed)+drops)},
-		{name: "iptables", save: fmt.Sprintf("*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 -m "+
-			"owner ! --uid-owner %d -j DROP\nCOMMIT\n", own), kept: true},
-		{name: "iptables, other users", save: "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 " +
-			"-m owner --uid-owner 70000-80000 -j DROP\nCOMMIT\n"},
+		{"kept", 2, true, []capability{setUID}, OK, "only some users"},
+		{"kept from one address", 1, true, []capability{setUID}, Warn, "any user"},
+		{"sent", 0, true, []capability{setUID}, Warn, "any user"},
+		{"sent, nobody shares a daemon", 0, false, []capability{setUID}, OK, "that matters where"},
+		{"an ordinary user", 0, true, nil, OK, "cannot be seen without CAP_SETUID"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
-			e.setCaps(t, netAdmin)
-			e.command = func(name string, _ ...string) (string, error) {
-				switch {
-				case name == "nft" && c.nft != "":
-					return c.nft, nil
-				case name == "iptables-save" && c.save != "":
-					return c.save, nil
-				}
-				return "", fmt.Errorf("no %s here", name)
+		e := machine(t, nil)
+		e.setCaps(t, c.caps...)
+		if c.daemon {
+			e.write(t, "/run/goroce/goroced.sock", "")
+		}
+		e.usable = append(e.usable, netip.MustParseAddr("fd00::1"))
+		asked := 0
+		e.sendAs = func(uid int, to netip.Addr) error {
+			if uid != stranger || to != e.usable[asked] {
+				t.Errorf("%s: user %d sends to %v", c.name, uid, to)
 			}
-			found := e.examine()
-			if c.kept {
-				wantOK(t, found, "senders")
-			} else if f := wantFound(t, found, "senders", Warn, "any user"); f.Command != onlySender(uint32(own)) {
-				t.Errorf("command %q", f.Command)
+			if asked++; asked <= c.refuse {
+				return unix.EPERM
 			}
-			if c.block {
-				wantFound(t, found, "firewall", Fail, "drops UDP port 4791")
-			} else {
-				wantOK(t, found, "firewall")
-			}
-			if err := os.Remove(e.path("/run/goroce/goroced.sock")); err != nil {
-				t.Fatal(err)
-			}
-			wantOK(t, e.examine(), "senders") // where nobody shares a daemon
-		})
+			return nil
+		}
+		if found := checkSenders(e); len(found) != 1 || found[0].Status != c.want ||
+			!strings.Contains(found[0].Text, c.words) {
+			t.Errorf("%s: found %+v, want %v that says %q", c.name, found, c.want, c.words)
+		}
 	}
 }
 
@@ -111,35 +65,13 @@ func TestSendersRemedy(t *testing.T) {
 		t.Errorf("where root is the only user: %s", c)
 	}
 	e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
-	e.setCaps(t, netAdmin)
-	e.command = func(string, ...string) (string, error) { return outputRules("accept"), nil }
+	e.setCaps(t, setUID)
 	for _, file := range []string{"dist/nftables/goroce.nft", packagedRule} {
 		if f := wantFound(t, e.examine(), "senders", Warn, "any user"); !strings.Contains(f.Remedy, "("+file+")") {
 			t.Errorf("%q does not name %s", f.Remedy, file)
 		}
 		e.write(t, packagedRule, "")
 	}
-}
-
-// sends reports whether a socket of a user's can send to the port.
-func sends(t *testing.T, ns *linktest.Namespace, uid int) bool {
-	t.Helper()
-	err := ns.Do(func() error { // on one thread
-		own, err := unix.SetfsuidRetUid(uid)
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if _, back := unix.SetfsuidRetUid(own); err != nil || back != nil {
-			return errors.Join(err, back)
-		}
-		defer unix.Close(fd)
-		return unix.Sendto(fd, make([]byte, 32), 0, &unix.SockaddrInet4{Port: link.Port, Addr: ns.Addr4.As4()})
-	})
-	if err != nil && !errors.Is(err, unix.EPERM) {
-		t.Fatal(err)
-	}
-	return err == nil
 }
 
 // TestPackagedRule: with the packaged rule the kernel lets root and the daemon's user send, and
@@ -164,11 +96,18 @@ func TestPackagedRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
-	e.setCaps(t, netAdmin)
-	e.netif.name, e.command = ns.IfName, runCommand
+	e.setCaps(t, setUID)
+	e.netif.name, e.sendAs, e.usable = ns.IfName, sendAs, []netip.Addr{ns.Addr4, ns.Addr6}
 	look := func() (found []Finding) {
-		_ = ns.Do(func() error { found = append(checkNamed(e, "firewall"), checkNamed(e, "senders")...); return nil })
+		_ = ns.Do(func() error { found = checkNamed(e, "senders"); return nil })
 		return found
+	}
+	sends := func(uid int) bool {
+		err := ns.Do(func() error { return sendAs(uid, ns.Addr4) })
+		if err != nil && !errors.Is(err, unix.EPERM) {
+			t.Fatal(err)
+		}
+		return err == nil
 	}
 	for _, c := range []struct {
 		file string // else what the doctor prints
@@ -177,7 +116,7 @@ func TestPackagedRule(t *testing.T) {
 		if err := os.Chown(e.path("/run/goroce/goroced.sock"), c.user, c.user); err != nil {
 			t.Fatal(err)
 		}
-		if !sends(t, ns, otherUser) {
+		if !sends(otherUser) {
 			t.Fatal("a user cannot send without any rule")
 		}
 		f := wantFound(t, look(), "senders", Warn, "any user")
@@ -189,9 +128,8 @@ func TestPackagedRule(t *testing.T) {
 		}
 		ns.Command(t, way[0], way[1:]...)
 		wantOK(t, look(), "senders")
-		wantOK(t, look(), "firewall")
 		for uid, want := range map[int]bool{0: true, c.user: true, otherUser: false} {
-			if got := sends(t, ns, uid); got != want {
+			if got := sends(uid); got != want {
 				t.Errorf("with %v: user %d can send: %v, want %v", way, uid, got, want)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,7 +43,7 @@ func named(path string) string {
 func candidates(path string) []string { return socket.Candidates(socket.Client, path, os.Getenv) }
 
 // connect returns a connection on which a daemon has said hello.
-func connect(ctx context.Context, path string) (*net.UnixConn, error) {
+func connect(ctx context.Context, path string, say func(string)) (*net.UnixConn, error) {
 	conn, err := dial(ctx, candidates(path))
 	if err == nil || named(path) != "" || !absent(err) {
 		return conn, err
@@ -57,7 +58,11 @@ func connect(ctx context.Context, path string) (*net.UnixConn, error) {
 	if conn, err = dial(ctx, candidates(path)); err == nil || !absent(err) {
 		return conn, err
 	}
-	return place.start(ctx)
+	conn, started := place.start(ctx, say)
+	if started != nil && errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("a daemon runs that is not for this user: %w; and no other starts: %w", err, started)
+	}
+	return conn, started
 }
 
 // dial connects to the first of these sockets whose daemon answers.
@@ -77,6 +82,9 @@ func dial(ctx context.Context, paths []string) (*net.UnixConn, error) {
 
 // absent reports whether an error says that there is no daemon for this user, or that it has just ended.
 func absent(err error) bool {
+	if failed := new(socket.DialError); errors.As(err, &failed) && len(failed.Tried) == 0 {
+		return true // all daemons are in other network namespaces
+	}
 	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE,
 		io.EOF} {
 		if errors.Is(err, e) {
@@ -129,10 +137,10 @@ func (p place) lock() (unlock func(), err error) {
 var errUnused = errors.New("it had no client for as long as idle_exit; set GOROCED_IDLE_EXIT to a longer time")
 
 // start starts a daemon and connects to it. On a busy machine the first one may end before that.
-func (p place) start(ctx context.Context) (*net.UnixConn, error) {
+func (p place) start(ctx context.Context, say func(string)) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errNoAnswer)
 	defer cancel()
-	args, err := p.settings()
+	args, err := p.settings(say)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +221,7 @@ func (p place) await(ctx context.Context, ended <-chan struct{}) (*net.UnixConn,
 }
 
 // settings returns the flags of the daemon, beside the user's configuration.
-func (p place) settings() ([]string, error) {
+func (p place) settings(say func(string)) ([]string, error) {
 	flags := []string{"--socket", p.socket(), "--admin", p.admin()}
 	for _, f := range []struct{ variable, flag, value string }{
 		{"GOROCED_IDLE_EXIT", "--idle-exit", IdleExit.String()},
@@ -235,7 +243,11 @@ func (p place) settings() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(flags, deviceFlags(list)...), nil
+	device, err := deviceFlags(list)
+	if slices.Contains(device, "--netif") {
+		say("no network interface besides loopback is up: the daemon is started on that, for programs of this machine")
+	}
+	return append(flags, device...), err
 }
 
 // plain reports whether nothing is said of the device.
@@ -249,24 +261,33 @@ func plain(list []config.Device) bool {
 // (UCT_MD_NAME_MAX).
 const longestName = 15
 
-// deviceFlags returns the flags of a device of which nothing is said. Without a network, or with several of which none
-// is the default route's, programs of this machine can still talk to each other, over loopback.
-func deviceFlags(list []host.Interface) []string {
+// deviceFlags returns the flags of a device of which nothing is said. Without a network programs of this machine can
+// still talk to each other, over loopback. With several interfaces of which none is the default route's, which is meant
+// is for the user to say.
+func deviceFlags(list []host.Interface) ([]string, error) {
 	loopback := ""
+	var others []string
 	for i := range list {
 		switch f := &list[i]; {
 		case f.Default && len(f.Device()) > longestName:
-			return []string{"--set", "device.name=goroce0"}
+			return []string{"--set", "device.name=goroce0"}, nil
 		case f.Default:
-			return nil
+			return nil, nil
 		case f.Loopback && f.Up:
 			loopback = f.Name
+		case f.Up:
+			others = append(others, fmt.Sprintf("%s (%v)", f.Name, host.MainAddr(f.Addrs)))
 		}
 	}
-	if loopback == "" {
-		return nil
+	switch {
+	case len(others) > 0:
+		return nil, fmt.Errorf("start a daemon: %w: there is no default route, and there are %s; set "+
+			"GOROCED_DEVICE_NETIF to one of them, or start `goroced serve --netif IF`", host.ErrNoInterface,
+			strings.Join(others, ", "))
+	case loopback == "":
+		return nil, nil
 	}
-	return []string{"--netif", loopback}
+	return []string{"--netif", loopback}, nil
 }
 
 // Spawn starts this program with arguments as a daemon: in a session of its own, with nothing of this one but its

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +45,7 @@ func TestMain(m *testing.M) {
 // TestUnused: a daemon that ends before it has a client is started again, one that fails is not.
 func TestUnused(t *testing.T) {
 	p := place(t.TempDir())
-	conn, err := p.start(t.Context())
+	conn, err := p.start(t.Context(), func(string) {})
 	if conn != nil || err == nil || err.Error() != "the daemon that was started has ended: goroced: a reason" {
 		t.Errorf("%v, %v", conn, err)
 	}
@@ -63,14 +65,21 @@ func TestDeviceFlags(t *testing.T) {
 		{"network", []host.Interface{lo, {Name: "eth0", Up: true, Default: true}}, nil},
 		{"long name", []host.Interface{lo, {Name: "enp0s31f6", Up: true, Default: true}},
 			[]string{"--set", "device.name=goroce0"}},
-		{"no default", []host.Interface{lo, {Name: "eth0", Up: true}, {Name: "eth1", Up: true}},
-			[]string{"--netif", "lo"}},
+		{"others down", []host.Interface{lo, {Name: "eth0"}}, []string{"--netif", "lo"}},
 		{"loopback only", []host.Interface{lo}, []string{"--netif", "lo"}},
 		{"loopback down", []host.Interface{{Name: "lo", Loopback: true}}, nil},
 	} {
-		if diff := cmp.Diff(c.want, deviceFlags(c.list)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		got, err := deviceFlags(c.list)
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", c.name, err, diff)
 		}
+	}
+	one, two := []netip.Addr{netip.MustParseAddr("10.0.0.1")}, []netip.Addr{netip.MustParseAddr("10.1.0.1")}
+	_, err := deviceFlags([]host.Interface{lo, {Name: "eth0", Up: true, Addrs: one},
+		{Name: "eth1", Up: true, Addrs: two}})
+	if !errors.Is(err, host.ErrNoInterface) || !strings.Contains(err.Error(), "eth0 (10.0.0.1), eth1 (10.1.0.1); set "+
+		"GOROCED_DEVICE_NETIF") {
+		t.Errorf("several, and no default route: got %v, want both named", err)
 	}
 }
 

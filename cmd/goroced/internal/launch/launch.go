@@ -33,8 +33,14 @@ type Ready struct {
 }
 
 // Prepare finds or starts a daemon, and finds or builds the libraries. If path is not "", or the variable
-// GOROCED_SOCKET is set, the daemon is the one at that socket, and none is started.
-func Prepare(ctx context.Context, path string) (*Ready, error) {
+// GOROCED_SOCKET is set, the daemon is the one at that socket, and none is started. say is called with what people
+// should know meanwhile, a line each.
+func Prepare(ctx context.Context, path string, say func(string)) (*Ready, error) {
+	if _, err := dropin.Find(ctx); errors.Is(err, dropin.ErrNotFound) {
+		if cc, err := dropin.Compiler(ctx); err == nil {
+			say("two libraries for programs in C are being built, once, with " + cc)
+		}
+	}
 	libs, err := dropin.Libraries(ctx)
 	if err != nil {
 		return nil, err
@@ -42,7 +48,7 @@ func Prepare(ctx context.Context, path string) (*Ready, error) {
 	if err := check(libs); err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, path)
+	conn, err := connect(ctx, path, say)
 	if err != nil {
 		return nil, err
 	}

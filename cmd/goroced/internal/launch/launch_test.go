@@ -108,7 +108,7 @@ func become(t *testing.T, socket string) {
 	if socket == "none" {
 		t.Fatal(syscall.Exec("/bin/sh", list, os.Environ()))
 	}
-	ready, err := Prepare(t.Context(), socket)
+	ready, err := Prepare(t.Context(), socket, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestExec(t *testing.T) {
 // TestNoHold: a daemon that is too old to give a hold is named, and what helps.
 func TestNoHold(t *testing.T) {
 	socket := fakeDaemon(t, nil)
-	_, err := Prepare(t.Context(), socket)
+	_, err := Prepare(t.Context(), socket, func(string) {})
 	if !errors.Is(err, ib.ErrNotSupported) || !strings.Contains(err.Error(), socket) ||
 		!strings.Contains(err.Error(), "install the same goroced") {
 		t.Errorf("refused with %v", err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // Daemon serves clients.
@@ -50,9 +51,9 @@ type Options struct {
 	Load   func() (*config.Config, error) // loads the configuration again, for SIGHUP
 	Log    io.Writer                      // where the log is written
 
-	// Open opens the daemon, whose clients come by socket, which is there already. admin serves the paths under /v1/
-	// except /v1/status; it checks permissions by [Peer]. drop closes the daemon after Serve has returned.
-	Open func(c *config.Config, socket string, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error,
+	// Open opens the daemon, whose clients come by the sockets at, which are there already. admin serves the paths
+	// under /v1/ except /v1/status; it checks permissions by [Peer]. drop closes the daemon after Serve has returned.
+	Open func(c *config.Config, at socket.Paths, log *slog.Logger) (d Daemon, admin http.Handler, drop func() error,
 		err error)
 
 	// Metrics returns the handler of /metrics; nil if there is none.
@@ -73,7 +74,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer sockets.close()
-	d, admin, drop, err := o.Open(o.Config, sockets.client.Addr().String(), log)
+	d, admin, drop, err := o.Open(o.Config, socket.Paths{Client: sockets.client.Addr().String(),
+		Admin: sockets.admin.Addr().String()}, log)
 	if err != nil {
 		return err
 	}

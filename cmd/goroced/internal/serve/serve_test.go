@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/config"
+	"github.com/goroce/goroce/internal/socket"
 )
 
 // asDaemon makes the test binary a daemon.
@@ -51,7 +52,7 @@ type fake struct {
 	qps     int
 }
 
-func openFake(c *config.Config, _ string, _ *slog.Logger) (Daemon, http.Handler, func() error, error) {
+func openFake(c *config.Config, _ socket.Paths, _ *slog.Logger) (Daemon, http.Handler, func() error, error) {
 	if c.Connection.QPs == 0 {
 		return nil, nil, nil, errors.New("no device")
 	}

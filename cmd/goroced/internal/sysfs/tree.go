@@ -31,6 +31,7 @@ type Tree struct {
 	group     int
 	file, sub fs.FileMode       // permissions of files and of directories
 	has       map[string]string // contents by path; those of symbolic links begin with linkTo
+	about     map[string]string // files of Say
 }
 
 // linkTo precedes the target of a symbolic link among contents. No file begins with it.
@@ -45,7 +46,7 @@ func Create(socket string) (*Tree, error) {
 		return nil, fmt.Errorf("sysfs tree: %w", err)
 	}
 	t := &Tree{dir: socket + Suffix, group: int(info.Sys().(*syscall.Stat_t).Gid), file: 0o400, sub: 0o700,
-		has: map[string]string{}}
+		has: map[string]string{}, about: map[string]string{}}
 	for _, who := range []fs.FileMode{0o020, 0o002} { // may connect: group, others
 		if info.Mode()&who != 0 {
 			t.file |= who << 1
@@ -58,9 +59,13 @@ func Create(socket string) (*Tree, error) {
 	return t, nil
 }
 
+// Say adds a file to the tree, with a line about the daemon itself, at the next Update.
+func (t *Tree) Say(file, line string) { t.about[file] = line + "\n" }
+
 // Update makes the tree that of these devices.
 func (t *Tree) Update(devices []Device) error {
 	want := maps.Clone(classFiles)
+	maps.Copy(want, t.about)
 	for i := range devices {
 		devices[i].files(want)
 	}

@@ -68,7 +68,7 @@ void close_all(int *fds, int n);
 /* find.c: where the daemon is. */
 #define PATH_LEN sizeof(((struct sockaddr_un *)0)->sun_path)
 
-enum { DAEMON_PATHS = 3 };
+enum { DAEMON_PATHS = 6 }; /* two in each of three directories */
 int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN]);
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r);
 int daemon_hello(struct control *c, struct goroce_hello_reply *r);

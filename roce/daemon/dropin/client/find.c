@@ -87,28 +87,108 @@ static int runtime_dir(char *buf, size_t size)
 	return 0;
 }
 
-/* daemon_paths fills in the paths where a daemon may listen, and returns how many there are: 0 if GOROCED_SOCKET is
- * longer than a socket's path may be. */
-int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
+/* own_netns returns the number of the network namespace, 0 if /proc does not show it. */
+static unsigned long long own_netns(void)
+{
+	struct stat s = {0};
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/ns/net", O_PATH | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &s))
+		s.st_ino = 0;
+	close(fd);
+	return s.st_ino;
+}
+
+/* netns_of returns that of the daemon at a socket, 0 if it does not say. */
+static unsigned long long netns_of(const char *path)
+{
+	char file[PATH_LEN + sizeof(".d/netns")], text[32];
+	ssize_t n;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s.d/netns", path);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = syscall(SYS_read, fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	return strtoull(text, NULL, 10);
+}
+
+struct places {
+	char (*paths)[PATH_LEN];
+	int n;
+	unsigned long long own, other; /* network namespaces: this one, and that of a daemon that was passed over */
+};
+
+/* add_path adds a path unless its daemon says that it is in another network namespace. */
+static void add_path(struct places *to, const char *path, int len)
+{
+	unsigned long long theirs;
+
+	if (len >= (int)PATH_LEN)
+		return;
+	theirs = netns_of(path);
+	if (theirs && to->own && theirs != to->own)
+		to->other = theirs;
+	else
+		memcpy(to->paths[to->n++], path, (size_t)len + 1);
+}
+
+/* add_dir adds the paths of a directory, and those of its directory for this network namespace, if it is there. */
+static void add_dir(struct places *to, const char *dir)
+{
+	char path[PATH_MAX];
+	int below, len = snprintf(path, sizeof(path), "%s/goroced.sock", dir);
+
+	add_path(to, path, len);
+	snprintf(path, sizeof(path), "%s/netns-%llu", dir, to->own);
+	below = open_dir(AT_FDCWD, path, O_NOFOLLOW);
+	if (below < 0)
+		return;
+	close(below);
+	len = snprintf(path, sizeof(path), "%s/netns-%llu/goroced.sock", dir, to->own);
+	add_path(to, path, len);
+}
+
+/* find_places fills in the places where a daemon may listen: none if GOROCED_SOCKET is longer than a socket's path may
+ * be. */
+static void find_places(struct places *to)
 {
 	const char *named = secure_getenv("GOROCED_SOCKET");
 	char own[sizeof("/tmp/goroce-4294967295")], run[PATH_MAX];
-	int n = 0, fd;
+	int fd;
 
-	if (named && *named)
-		return snprintf(paths[0], PATH_LEN, "%s", named) < (int)PATH_LEN;
-	if (!runtime_dir(run, sizeof(run)) &&
-	    snprintf(paths[0], PATH_LEN, "%s/goroce/goroced.sock", run) < (int)PATH_LEN)
-		n = 1;
+	if (named && *named) {
+		to->n = snprintf(to->paths[0], PATH_LEN, "%s", named) < (int)PATH_LEN;
+		return;
+	}
+	to->own = own_netns();
+	if (!runtime_dir(run, sizeof(run)) && strlen(run) + sizeof("/goroce") <= sizeof(run))
+		add_dir(to, strcat(run, "/goroce"));
 	/* Anybody can make a directory in /tmp: a false daemon there would get this program's memory. */
 	snprintf(own, sizeof(own), "/tmp/goroce-%u", geteuid());
 	fd = open_dir(AT_FDCWD, own, O_NOFOLLOW);
 	if (fd >= 0 && own_dir(fd))
-		snprintf(paths[n++], PATH_LEN, "%s/goroced.sock", own);
+		add_dir(to, own);
 	if (fd >= 0)
 		close(fd);
-	snprintf(paths[n++], PATH_LEN, "/run/goroce/goroced.sock");
-	return n;
+	add_dir(to, "/run/goroce");
+	if (!to->n) /* all are of other namespaces: there is nobody here */
+		snprintf(to->paths[to->n++], PATH_LEN, "/run/goroce/netns-%llu/goroced.sock", to->own);
+}
+
+/* daemon_paths fills in the paths where a daemon may listen, and returns how many there are: 0 if GOROCED_SOCKET is
+ * longer than a socket's path may be. */
+int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
+{
+	struct places to = {.paths = paths};
+
+	find_places(&to);
+	return to.n;
 }
 
 int daemon_hello(struct control *c, struct goroce_hello_reply *r)
@@ -133,16 +213,20 @@ static bool silent(void)
 }
 
 /* missing says once what to start. */
-static void missing(const char *path, int err)
+static void missing(const char *path, int err, const struct places *p)
 {
-	char run[PATH_MAX];
+	char run[PATH_MAX], passed[160] = "";
 
 	if (silent())
 		return;
+	if (p->other)
+		snprintf(passed, sizeof(passed),
+			 ", and another one is in the network namespace net:[%llu], this program in net:[%llu]", p->other,
+			 p->own);
 	fprintf(stderr,
-		"goroce: no RDMA device: no daemon at %s (%s)%s; start one with `goroced serve`, or run the program by "
+		"goroce: no RDMA device: no daemon at %s (%s)%s%s; start one with `goroced serve`, or run the program by "
 		"`goroced run`\n",
-		path, strerror(err),
+		path, strerror(err), passed,
 		runtime_dir(run, sizeof(run)) == EACCES
 			? ", and XDG_RUNTIME_DIR is ignored: it, or a directory above, is not this user's alone" : "");
 }
@@ -152,8 +236,11 @@ static void missing(const char *path, int err)
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r)
 {
 	char paths[DAEMON_PATHS][PATH_LEN];
-	int n = daemon_paths(paths), err = ENOENT;
+	struct places places = {.paths = paths};
+	int n, err = ENOENT;
 
+	find_places(&places);
+	n = places.n;
 	if (!n) {
 		if (!silent())
 			fprintf(stderr, "goroce: GOROCED_SOCKET is longer than %zu bytes, the most that the path of a socket may "
@@ -173,6 +260,6 @@ int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_repl
 			control_close(c);
 		return err;
 	}
-	missing(path, err);
+	missing(path, err, &places);
 	return ENOENT;
 }
