@@ -104,6 +104,7 @@ type QP struct {
 
 	causes *causes // nil until something fails
 
+	wide           bool // the path MTU was above the port's when it was set
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
 	recvRings      bool // posting receives rings the doorbell

@@ -71,7 +71,7 @@ func TestVerbsCalls(t *testing.T) {
 	needVerbs(t)
 	program := compile(t, "testdata/verbs_calls.c", "-libverbs")
 	ns, _ := linktest.NewVeth(t, 1500)
-	out, err := blueHost(t, ns).run(t, program).wait(t)
+	out, err := blueHost(t, ns).run(t, "env", "GOROCE_QUIET=1", program).wait(t)
 	compareWithKernel(t, "testdata/verbs_calls.txt", out, err, callDeviations, func(line string) string {
 		return rateLimit.ReplaceAllString(line, "")
 	})

@@ -113,8 +113,8 @@ func TestCMDevices(t *testing.T) {
 	}
 }
 
-// TestCMDevicesUnasked: IDs of a client that does not ask for all devices are on its own, and do not migrate to channels
-// over all.
+// TestCMDevicesUnasked: IDs of a client that does not ask for all devices are on its own, and do not migrate to
+// channels over all.
 func TestCMDevicesUnasked(t *testing.T) {
 	p := newCMPlace(t)
 	ch := p.channel(false)

@@ -131,8 +131,20 @@ func (d *Device) setGIDs(t *gidTable) {
 // SetMTU is that of roce.Device.
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
-	d.engine.SetMTU(mtu)
+	d.engine.SetMTU(mtu, d.frame(min(bytes, d.caps.MTU)))
 	d.mtu.Store(int32(mtu)) // after engine.SetMTU, so that Modify accepts the MTU that QueryPort returns
+}
+
+// headers is the most that IP and UDP headers, BTH, RETH, immediate data and ICRC take of a frame.
+const headers = 40 + 8 + 12 + 16 + 4 + 4
+
+// frame returns how many bytes of payload surely fit an IP packet of so many, which may be above the active MTU: that
+// is a power of two. Options.ActiveMTU bounds packets, too.
+func (d *Device) frame(bytes int) int {
+	if d.opts.ActiveMTU != 0 {
+		return 0
+	}
+	return bytes - headers
 }
 
 // checkAH refuses an address vector that the port cannot send to.

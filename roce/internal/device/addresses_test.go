@@ -263,12 +263,12 @@ func TestMTUChange(t *testing.T) {
 	}
 	w.makeQP(w.a)
 	w.modify(w.a.qp, ib.QPAttr{State: ib.StateInit, Port: 1}, ib.Required(ib.RC, ib.StateInit))
-	attr := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
+	attr := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: 8192, DestQPN: 9}
 	mask := ib.Required(ib.RC, ib.StateRTR)
 	if err := w.a.qp.Modify(attr, mask); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("path MTU 1024 on a port with 512: %v, want ErrInvalid", err)
+		t.Errorf("path MTU 8192: %v, want ErrInvalid", err)
 	}
-	attr.PathMTU = ib.MTU512
+	attr.PathMTU = ib.MTU4096 // of short messages
 	w.modify(w.a.qp, attr, mask)
 }
 

@@ -112,7 +112,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		OnOffloadOff:  opts.OnOffloadOff,
 		OnStall:       opts.OnStall,
 		PinSourcePort: opts.PinSourcePort,
-		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic, Stage: stage,
+		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, Frame: d.frame(caps.MTU), MaxRdAtomic: maxRdAtomic,
+			Stage:       stage,
 			Unreachable: func(peer ib.GID) uint32 { return d.lost.errno(peer, cmHost{d}.Now()) }}}, owner{d})
 	if err != nil {
 		return nil, err

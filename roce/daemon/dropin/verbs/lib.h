@@ -173,6 +173,7 @@ struct context {
 	bool holds;             /* in a child: a timer that is not set has the number async_fd */
 	_Atomic uint32_t born;  /* the connection: forks of the process that made it */
 	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
+	_Atomic uint32_t active_mtu; /* of the port, in bytes, when a path MTU was above it; 0 before */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */
 };
