@@ -15,6 +15,7 @@ import (
 // LinkState is what may change about an interface while it is in use. It is all
 // zero while the interface is gone.
 type LinkState struct {
+	Name    string       // as it is now
 	Index   int          // another one when the interface was deleted and made again
 	Enabled bool         // administratively
 	Up      bool         // enabled, and with a carrier
@@ -24,7 +25,7 @@ type LinkState struct {
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
-	return s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed && s.MTU == o.MTU &&
+	return s.Name == o.Name && s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed && s.MTU == o.MTU &&
 		slices.Equal(s.Addrs, o.Addrs)
 }
 
@@ -176,7 +177,7 @@ func (w *watch) state() (LinkState, error) {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	return LinkState{Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0, Up: a.RawFlags&unix.IFF_LOWER_UP != 0,
+	return LinkState{Name: a.Name, Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0, Up: a.RawFlags&unix.IFF_LOWER_UP != 0,
 		Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 

@@ -237,6 +237,22 @@ func TestAddressGone(t *testing.T) {
 	}
 }
 
+// TestSetNetIf: the rows of the GID table have the interface's name, and a change is told.
+func TestSetNetIf(t *testing.T) {
+	dev := newWorld(t, 1, 1<<14, plain).a.dev
+	for _, name := range []string{"eth7", "eth7", "eth8"} {
+		dev.SetNetIf(name)
+		port, err := dev.QueryPort(1)
+		must(t, err)
+		gids, err := dev.GIDs(1)
+		must(t, err)
+		if port.NetIf != name || gids[0].NetIf != name {
+			t.Errorf("got interface %q, of the GID %q, want %q", port.NetIf, gids[0].NetIf, name)
+		}
+	}
+	wantChanges(t, dev, 2)
+}
+
 // TestMTUChange: the active MTU follows the interface, but never exceeds its initial value;
 // connected QPs keep their path MTU.
 func TestMTUChange(t *testing.T) {
