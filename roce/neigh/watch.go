@@ -25,8 +25,8 @@ type LinkState struct {
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
-	return s.Name == o.Name && s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed && s.MTU == o.MTU &&
-		slices.Equal(s.Addrs, o.Addrs)
+	return s.Name == o.Name && s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed &&
+		s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
 }
 
 // WatchLink calls changed with the state of an interface: once before it returns, then whenever
@@ -177,8 +177,8 @@ func (w *watch) state() (LinkState, error) {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	return LinkState{Name: a.Name, Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0, Up: a.RawFlags&unix.IFF_LOWER_UP != 0,
-		Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
+	return LinkState{Name: a.Name, Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0,
+		Up: a.RawFlags&unix.IFF_LOWER_UP != 0, Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 
 // held returns the watched addresses that are among those of the host.

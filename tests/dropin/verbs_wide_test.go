@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// TestWide: programs with a path MTU of their own that is above the port's run as over rdma_rxe: short messages pass, one
-// that does not fit a frame fails. A line says so, once.
+// TestWide: programs with a path MTU of their own that is above the port's run as over rdma_rxe: short messages pass,
+// one that does not fit a frame fails. A line says so, once.
 func TestWide(t *testing.T) {
 	require.Root(t)
 	installed(t, "ibv_rc_pingpong")

@@ -23,8 +23,8 @@ func connectWide(t *testing.T) *world {
 	return w
 }
 
-// TestWide: a QP may have a path MTU above the port's, as with rdma_rxe. Messages go as far as a frame does; a longer one
-// fails, and says why.
+// TestWide: a QP may have a path MTU above the port's, as with rdma_rxe. Messages go as far as a frame does; a longer
+// one fails, and says why.
 func TestWide(t *testing.T) {
 	for _, op := range []ib.WROpcode{ib.WRSend, ib.WRWrite, ib.WRRead} {
 		for _, n := range []int{0, 1, 1024, wideFrame, wideFrame + 1, 4096, 9000} {
