@@ -152,7 +152,17 @@ func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
 	if err := qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)}); err != nil {
 		return err
 	}
-	return checkSource(op, ah, t)
+	if err := checkSource(op, ah, t); err != nil && !mixedGroup(ah, t) {
+		return err
+	}
+	return nil
+}
+
+// mixedGroup reports whether an address vector is of a group of another family than its source: rdma_rxe makes handles
+// of such, too. No packet could have such addresses: the engine drops them.
+func mixedGroup(ah *ib.AHAttr, t gidTable) bool {
+	i := ah.SGIDIndex
+	return i >= 0 && i < len(t) && t[i].held && t[i].gid.Is4() != ah.DGID.Is4() && ah.DGID.Addr().IsMulticast()
 }
 
 // checkSource refuses an address vector whose source GID is not in the table, or was removed, or
