@@ -29,7 +29,9 @@ var advice = [...]string{
 	ReasonPeerFailed:   "ask its side: `goroced why` there",
 	ReasonCQOverrun:    "poll more often, or make the CQ as large as all queues that use it",
 	ReasonRing:         "a program has written to the rings, or the memory is gone",
-	ReasonModified:     "not a failure; flushed requests have it",
+	ReasonFrame: "`path_mtu` at RTR: `active_mtu` of the port, at both ends; or an MTU of the interfaces of 4192 " +
+		"for 4096",
+	ReasonModified: "not a failure; flushed requests have it",
 }
 
 // Advice says what to look at when a QP has failed for the reason; "" if there is nothing to say but the reason. It

@@ -60,6 +60,7 @@ const (
 	ReasonRequestLength Reason = 34 // the message has a length that the operation does not allow
 	ReasonNoReads       Reason = 35 // READs and atomics need MaxRdAtomic
 	ReasonAH            Reason = 36 // the address handle does not exist, or is of another protection domain
+	ReasonFrame         Reason = 37 // the path MTU is above the port's, and the message too long for a frame
 
 	// What the peer answers, or does not.
 	ReasonSilence      Reason = 48 // no answer, after all retries
@@ -142,6 +143,7 @@ var reasonText = [...]string{
 	ReasonRequestLength: "the operation does not allow the length",
 	ReasonNoReads:       "MaxRdAtomic is 0",
 	ReasonAH:            "no such address handle in the QP's protection domain",
+	ReasonFrame:         "the path MTU is above the port's, and the message too long for a frame",
 	ReasonSilence:       "the peer does not answer",
 	ReasonLoss:          "the network loses too much",
 	ReasonUnreachable:   "the peer cannot be reached",
@@ -200,6 +202,10 @@ var causeText = map[Reason]func(*Cause) string{
 	ReasonRequestLength: func(c *Cause) string {
 		return fmt.Sprintf("the message has %d bytes, the operation takes %d here", c.Length, c.Size)
 	},
+	ReasonFrame: func(c *Cause) string {
+		return fmt.Sprintf("the path MTU is above the port's active MTU, and of %d bytes only %d fit a frame", c.Length,
+			c.Size)
+	},
 	ReasonSilence: func(c *Cause) string {
 		return fmt.Sprintf("the packet with PSN %d was sent %s, and nothing came back", c.PSN, times(c.Tries))
 	},
@@ -227,6 +233,7 @@ var causeText = map[Reason]func(*Cause) string{
 
 // causeHint is what to look at next.
 var causeHint = map[Reason]string{
+	ReasonFrame:        "give both QPs the active MTU of the port, or the interfaces a larger MTU",
 	ReasonSilence:      "is the peer's QP in RTR or RTS, with this QP as its peer? does UDP port 4791 pass both ways?",
 	ReasonLoss:         "look for loss on the way, or raise RetryCnt and Timeout",
 	ReasonPeerNotReady: "post receives there before this end sends, or set RNRRetry to 7",

@@ -12,6 +12,7 @@ import (
 type Limits struct {
 	GIDs        int    // rows of the GID table
 	MTU         ib.MTU // the port's active MTU
+	Frame       int    // the most payload that fits a frame of the port; 0 for as much as MTU
 	MaxRdAtomic int    // both ways
 
 	// Unreachable, if not nil, returns what ICMP has said lately about a peer that does not answer, as a Linux error
@@ -174,10 +175,10 @@ var attrChecks = []attrCheck{
 		func(a *ib.QPAttr, _ *Limits) bool { return a.Access&^(ib.QPAccessMask|ib.LocalWrite) == 0 },
 		fixed("any of RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent")},
 	{ib.AttrPathMTU, func(a *ib.QPAttr) any { return int(a.PathMTU) },
-		func(a *ib.QPAttr, l *Limits) bool { return a.PathMTU.Valid() && a.PathMTU <= l.MTU },
+		func(a *ib.QPAttr, _ *Limits) bool { return a.PathMTU.Valid() }, // as rdma_rxe: up to the port's max_mtu
 		func(l *Limits) string {
-			return fmt.Sprintf("256, 512, 1024, 2048 or 4096, at most the port's active MTU of %d; both ends need "+
-				"the same", l.MTU)
+			return fmt.Sprintf("256, 512, 1024, 2048 or 4096; above the port's active MTU of %d for short messages "+
+				"only; both ends need the same", l.MTU)
 		}},
 	{ib.AttrDestQPN, func(a *ib.QPAttr) any { return fmt.Sprintf("%#x", uint32(a.DestQPN)) },
 		func(a *ib.QPAttr, _ *Limits) bool { return a.DestQPN > ib.QPNGSI && a.DestQPN < ib.QPNMulticast },

@@ -64,6 +64,8 @@ func (s *sendWQE) explain(q *QP, status ib.WCStatus) ib.Cause {
 		c = q.cfg.Table.Explain(s.fault, s.wr.InvalidateKey, 0, 0, ib.RemoteInvalidate)
 	case status == ib.WCLocProtErr:
 		c = explainSGL(q.cfg.Table, q.cfg.PD, s.wr.SGL, op.localRights())
+	case status == ib.WCLocLenErr && s.tooWide(q, op):
+		c.Reason, c.Size = ib.ReasonFrame, uint64(q.cfg.Limits.frame())
 	case status == ib.WCLocLenErr:
 		c.Reason, c.Size = ib.ReasonRequestLength, maxMessage
 		if op.kind == kindAtomic || op.kind == kindAtomicWrite {

@@ -12,6 +12,9 @@ func (q *QP) Modify(now ib.Instant, a *ib.QPAttr, mask ib.QPAttrMask) error {
 	}
 	from := q.state
 	q.copyAttrs(a, mask)
+	if mask&ib.AttrPathMTU != 0 {
+		q.wide = a.PathMTU > q.cfg.Limits.MTU
+	}
 	switch {
 	case to == ib.StateReset:
 		q.becomeReset()
@@ -90,7 +93,7 @@ func (q *QP) becomeReset() {
 	q.fetch.reset()
 	q.timers.clearAll()
 	q.events, q.lastWQE, q.lostCompletion = 0, false, false
-	q.attr = ib.QPAttr{}
+	q.attr, q.wide = ib.QPAttr{}, false
 	q.ReleaseRecorder()
 	q.state = ib.StateReset
 }

@@ -105,6 +105,7 @@ type QP struct {
 	rec    *Ring   // the recorder; nil until there is something to record
 
 	state          ib.QPState
+	wide           bool // the path MTU was above the port's when it was set
 	lostCompletion bool // a CQ overran
 	lastWQE        bool // EventLastWQE was raised
 	recvRings      bool // posting receives rings the doorbell

@@ -480,6 +480,11 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	if !r.checkRETH(now, p, ib.RemoteRead, &span[0]) {
 		return
 	}
+	if !r.q.fits(int(p.RETH.Len)) {
+		r.refuse(now, p, wire.NAKRemoteOp, ib.Cause{Reason: ib.ReasonFrame, Length: uint64(p.RETH.Len),
+			Size: uint64(r.q.cfg.Limits.frame())})
+		return
+	}
 	mtu := int(r.q.attr.PathMTU)
 	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
 	res := r.remember(resource{kind: resRead, op: p.Opcode.Op(), first: p.PSN, npsn: int32(n), a: p.RETH.VA,

@@ -66,11 +66,29 @@ func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 			return status
 		}
 	}
+	if s.tooWide(q, op) {
+		return ib.WCLocLenErr
+	}
 	s.train = q.cfg.Trains && s.wr.Opcode == ib.WRWrite && q.svc.reliable
 	s.cost = min(int(s.length), mtu) + packetOverhead
 	s.begun = true
 	return ib.WCSuccess
 }
+
+// tooWide reports whether packets of the message, or of the response to a READ, do not fit a frame. Packets of less
+// than the path MTU are no way out: the responder refuses a FIRST or MIDDLE that does not fill it (IBTA 9.7.4.1.6).
+func (s *sendWQE) tooWide(q *QP, op *sendOp) bool {
+	return (op.kind == kindPush || op.kind == kindRead) && !q.fits(int(s.length))
+}
+
+// fits reports whether packets of a message with so many bytes fit frames of the port. They always do unless the QP got
+// a path MTU above the port's: one whose port's MTU has become less repeats packets, as the MTU may come back.
+func (q *QP) fits(length int) bool {
+	return !q.wide || min(length, int(q.attr.PathMTU)) <= q.cfg.Limits.frame()
+}
+
+// frame is the most payload that fits a frame of the port.
+func (l *Limits) frame() int { return max(l.Frame, int(l.MTU)) }
 
 // messages is how many messages the peer counts in its MSN.
 func (s *sendWQE) messages() int {

@@ -62,6 +62,9 @@ type Device interface {
 	// SetPhys tells the device the state of its network interface's link, and its speed in Mb/s: 0 if it is not known.
 	// Verbs have no event for this.
 	SetPhys(state ib.PhysState, speed int)
+	// SetNetIf tells the device the name that its network interface has, which QueryPort and GIDs return: an interface
+	// may be renamed. It raises EventGIDChange if the name changes, as each row of the GID table says another one.
+	SetNetIf(name string)
 	// Unreachable tells the device that packets to a peer do not arrive, with the Linux error number of the reason.
 	// Requests of the connection manager to that peer end with it.
 	Unreachable(peer ib.GID, errno int)

@@ -57,4 +57,8 @@ type Options struct {
 	// have otherwise, 0 for datagram services. It is called for every CMID.ResolveRoute, on a
 	// goroutine of its own, at most 32 at a time for a CMOwner, and may take a moment.
 	Route func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
+	// Source, if set, returns the address from which the host's routes lead to dst, the zero value if that is not
+	// known. It chooses among the devices of a daemon when a program connects by address without a source. It may
+	// take a moment.
+	Source func(dst netip.Addr) netip.Addr
 }

@@ -179,7 +179,7 @@ func (d *daemon) Devices() []admin.Device {
 			State: ib.PortDown.String(),
 			Link:  caps.Name, Note: caps.Note, NetIf: caps.NetIf, Shards: dev.Shards()}
 		if port, err := dev.QueryPort(1); err == nil {
-			one.State, one.MTU = port.State.String(), int(port.ActiveMTU)
+			one.State, one.MTU, one.NetIf = port.State.String(), int(port.ActiveMTU), port.NetIf
 		}
 		gids, _ := dev.GIDs(1)
 		one.Addresses = addressesOf(gids)

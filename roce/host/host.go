@@ -112,6 +112,9 @@ func open(o Options) (roce.Device, error) {
 	if o.Device.Route == nil {
 		o.Device.Route = w.paths.find
 	}
+	if o.Device.Source == nil {
+		o.Device.Source = w.paths.source
+	}
 	dev, err := roce.OpenShards(links, o.Device)
 	if err != nil {
 		closeAll(links)

@@ -51,19 +51,34 @@ func newPaths() *paths {
 
 // find is roce.Options.Route.
 func (p *paths) find(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int) {
+	p.inside(func() { mtu, errno = p.path(src, dst, want) })
+	return mtu, errno
+}
+
+// source is roce.Options.Source.
+func (p *paths) source(dst netip.Addr) (src netip.Addr) {
+	p.inside(func() {
+		if r, err := neigh.RouteTo(dst); err == nil {
+			src = r.Src
+		}
+	})
+	return src
+}
+
+// inside calls f on a thread in the namespace, unless that is gone or the device closed: then nothing is known.
+func (p *paths) inside(f func()) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return 0, 0
+		return
 	}
 	p.users.Add(1)
 	p.mu.Unlock()
 	defer p.users.Done()
-	_ = p.ns.Do(func() error { // without the namespace nothing is known
-		mtu, errno = p.path(src, dst, want)
+	_ = p.ns.Do(func() error {
+		f()
 		return nil
 	})
-	return mtu, errno
 }
 
 // path is find on a thread in the namespace.

@@ -37,6 +37,7 @@ func (w *watched) watch(dev roce.Device, o *Options) (err error) {
 func follow(dev roce.Device, s neigh.LinkState) error {
 	if s.MTU > 0 { // 0 if the interface is gone
 		dev.SetMTU(s.MTU)
+		dev.SetNetIf(s.Name)
 	}
 	var gids []ib.GID
 	for _, a := range gidOrder(s.Addrs, "") {

@@ -150,6 +150,26 @@ func TestNetIfMadeAgain(t *testing.T) {
 	}
 }
 
+// TestNetIfRenamed: a device says the name that its interface has now.
+func TestNetIfRenamed(t *testing.T) {
+	ns, _ := linktest.NewVeth(t, 1500)
+	dev := openIn(t, ns, Options{Addrs: []netip.Addr{ns.Addr4}})
+	for _, name := range []string{"renamed0", ns.IfName} {
+		old := ns.IfName
+		if name == old {
+			old = "renamed0"
+		}
+		ns.Command(t, "ip", "link", "set", old, "down")
+		ns.Command(t, "ip", "link", "set", old, "name", name)
+		ns.Command(t, "ip", "link", "set", name, "up")
+		require.Until(t, "the port and its addresses are on "+name, func() bool {
+			port, err := dev.QueryPort(1)
+			gids, gidErr := dev.GIDs(1)
+			return err == nil && gidErr == nil && port.NetIf == name && len(gids) > 0 && gids[0].NetIf == name
+		})
+	}
+}
+
 // TestCloseEndsWatch: nothing stays behind.
 func TestCloseEndsWatch(t *testing.T) {
 	before := runtime.NumGoroutine()

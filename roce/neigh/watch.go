@@ -15,6 +15,7 @@ import (
 // LinkState is what may change about an interface while it is in use. It is all
 // zero while the interface is gone.
 type LinkState struct {
+	Name    string       // as it is now
 	Index   int          // another one when the interface was deleted and made again
 	Enabled bool         // administratively
 	Up      bool         // enabled, and with a carrier
@@ -24,8 +25,8 @@ type LinkState struct {
 }
 
 func (s *LinkState) equal(o *LinkState) bool {
-	return s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed && s.MTU == o.MTU &&
-		slices.Equal(s.Addrs, o.Addrs)
+	return s.Name == o.Name && s.Index == o.Index && s.Enabled == o.Enabled && s.Up == o.Up && s.Speed == o.Speed &&
+		s.MTU == o.MTU && slices.Equal(s.Addrs, o.Addrs)
 }
 
 // WatchLink calls changed with the state of an interface: once before it returns, then whenever
@@ -176,8 +177,8 @@ func (w *watch) state() (LinkState, error) {
 		return LinkState{}, err
 	}
 	a := itf.Attrs()
-	return LinkState{Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0, Up: a.RawFlags&unix.IFF_LOWER_UP != 0,
-		Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
+	return LinkState{Name: a.Name, Index: a.Index, Enabled: a.RawFlags&unix.IFF_UP != 0,
+		Up: a.RawFlags&unix.IFF_LOWER_UP != 0, Speed: w.speeds.speed(a.Name), MTU: a.MTU, Addrs: w.held(have)}, nil
 }
 
 // held returns the watched addresses that are among those of the host.

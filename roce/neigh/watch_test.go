@@ -29,9 +29,9 @@ func watch(t *testing.T, name string, addrs ...netip.Addr) <-chan neigh.LinkStat
 	return states
 }
 
-// same leaves the index out, which the kernel chooses.
+// same leaves out the index, which the kernel chooses, and the name, which the test does.
 var same = []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}),
-	cmpopts.IgnoreFields(neigh.LinkState{}, "Index")}
+	cmpopts.IgnoreFields(neigh.LinkState{}, "Index", "Name")}
 
 // await returns when a state comes; those before it may be on the way to it.
 func await(t *testing.T, what string, states <-chan neigh.LinkState, want neigh.LinkState) {

@@ -50,6 +50,7 @@ var structs = map[string]any{
 	"cm_connect": protocol.CMConnect{},
 	"cm_reject":  protocol.CMReject{}, "cm_value": protocol.CMValue{}, "cm_delay": protocol.CMDelay{},
 	"cm_scope":   protocol.CMScope{},
+	"open_cm":    protocol.OpenCM{},
 	"cm_id_attr": protocol.CMIDAttr{},
 	"cm_event":   protocol.CMEvent{},
 }

@@ -63,3 +63,20 @@ func TestWhy(t *testing.T) {
 		})
 	}
 }
+
+// TestWhyRefused: GOROCE_DEBUG=1 names the limit, too, where the library refuses a call without asking the daemon.
+func TestWhyRefused(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	out := newHost(t, nil).run(t, "env", "GOROCE_DEBUG=1", program, "limits").ok(t)
+	for _, want := range []string{
+		"ibv_create_qp: max_send_wr is ", "ibv_create_qp: max_recv_wr is ", "ibv_create_qp: max_send_sge is ",
+		"ibv_create_qp: max_recv_sge is ", "ibv_create_qp: max_inline_data is 1048576; allowed: at most 512",
+		"ibv_create_srq: max_wr is ", "ibv_create_srq: max_sge is ", "ibv_modify_srq: max_wr is ",
+		"ibv_create_cq: cqe is ", "ibv_resize_cq: cqe is ", "max_qp_wr of the device", "max_cqe of the device",
+		"max_srq_sge of the device",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got\n%s\nwant %q", out, want)
+		}
+	}
+}

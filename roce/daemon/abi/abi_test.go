@@ -26,7 +26,7 @@ var bodies = []any{Header{}, Hello{}, HelloReply{}, Open{}, DeviceReply{}, OpenR
 	SRQAttr{}, CreateQP{}, QPAttr{}, Group{}, Counter{}, CloseReply{}, AllocXRCD{}, OpenQP{},
 	CMSignal{}, CMAddr{}, CreateCMID{}, CMBind{}, CMListen{}, CMResolve{}, CMParam{}, CMConnect{}, CMReject{},
 	CMValue{}, CMDelay{}, CMScope{},
-	CMIDAttr{}, CMEvent{}}
+	CMIDAttr{}, CMEvent{}, OpenCM{}}
 
 // bytesOf returns the sum of the sizes of a type's fields; the difference from its size is padding.
 func bytesOf(t *testing.T, typ reflect.Type) (n uintptr) {

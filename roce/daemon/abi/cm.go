@@ -19,6 +19,13 @@ import (
 // another message.) The channel and its IDs end when the client's last descriptor of the socket is closed,
 // or the channel's handle, which closes those of its IDs and of their memberships, too.
 
+// CMAllDevices is a flag of OpenCM: IDs of the channel may be on all devices of the daemon, as their addresses say, not
+// only on the one of the connection.
+const CMAllDevices = 1
+
+// OpenCM is the body of OpOpenCM. Without it all fields are 0.
+type OpenCM struct{ Flags uint32 }
+
 // CMScope may stand behind the body of a request about an ID, and of OpClose: the handle must then be one of an ID, or
 // of a membership, on this channel. The kernel's rdma_ucm checks the same.
 type CMScope struct {
@@ -176,7 +183,7 @@ type CMIDAttr struct {
 	Local, Remote CMAddr
 	PathMTU       uint32
 	AH            AH
-	_             uint32
+	Device        uint32 // 1 more than the index of the device on which the ID is; 0 for that of the connection
 }
 
 // CMNoEvent is the Type of a CMEvent if the channel has no event.

@@ -34,7 +34,8 @@ var accountCMRows = map[abi.Op][]accountRow{
 	}).within(4)},
 	abi.OpCMListen: {onIDs("each on another port", mostListeners, ib.RC, func(c *accountant, id abi.Handle, _ int) {
 		c.ask(abi.OpCMListen, abi.Put(nil, &abi.CMListen{ID: id, Backlog: 1 << 30}))
-	})},
+	}), {name: "each on another port of several devices", count: mostListeners / 4, over: 4, least: 4,
+		begin: listenEverywhere}},
 	abi.OpCMResolveAddr: {onIDs("in vain, several times", 0, ib.RC, func(c *accountant, id abi.Handle, _ int) {
 		for range 10 {
 			c.resolve(id, nowhere)
@@ -125,6 +126,14 @@ var nowhere = abi.CMAddrOf(netip.MustParseAddrPort("[2001:db8::1]:7471"))
 const servicePort = 7471
 
 func portAt(g ib.GID) abi.CMAddr { return abi.CMAddrOf(netip.AddrPortFrom(g.Addr(), servicePort)) }
+
+// listenEverywhere makes listeners on all devices, one after another.
+func listenEverywhere(c *accountant) func(int) {
+	h := c.keepSocket(abi.OpOpenCM, abi.Put(nil, &abi.OpenCM{Flags: abi.CMAllDevices}))
+	return func(int) {
+		c.ask(abi.OpCMListen, abi.Put(nil, &abi.CMListen{ID: c.newID(h, ib.RC), Backlog: 1 << 30}))
+	}
+}
 
 // onIDs is a row of a request on one new ID after another, all on one channel.
 func onIDs(name string, count int, typ ib.QPType, f func(c *accountant, id abi.Handle, i int)) accountRow {

@@ -34,6 +34,7 @@ const often = 10_000
 type accountRow struct {
 	name  string
 	count int // 0 for often
+	over  int // how many devices the daemon has; 0 for 1
 	least int // part of what is booked that is in use at least, one in so many; 0 for 2
 	// begin prepares, and returns what is done once for each i.
 	begin func(c *accountant) func(i int)
@@ -68,7 +69,7 @@ func TestAccounts(t *testing.T) {
 func (row *accountRow) test(t *testing.T) {
 	settled := goroutinesEnd(t)
 	t.Cleanup(settled) // after all others: the next row begins without memory of this one
-	s, dev := newStepped(t)
+	s, dev := newSteppedDevices(t, max(row.over, 1))
 	var left [2]int64
 	for round := range left {
 		settled := goroutinesEnd(t)

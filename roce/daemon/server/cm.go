@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +15,17 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
-// Clients use the connection manager of the device's port by event channels and IDs, as
-// programs in this process do. The device writes the messages, so a client cannot forge one: it
-// can name only QPs of its own process, and addresses of the device. All clients of a user share one
-// account at the connection manager (device.CMOwner).
+// Clients use the connection managers of the devices' ports by event channels and IDs, as programs in this process do.
+// The device writes the messages, so a client cannot forge one: it can name only QPs of its own process, and addresses
+// of the device. IDs of a channel are on the device that the client has opened or, if it asks for that, on the device
+// that has their address, as with Linux's cma.c. All clients of a user share one account (device.CMOwner), for all
+// devices.
 
-// cmOwners are the users' accounts at the connection manager of a device, by user ID.
-type cmOwners map[uint32]*cmOwner
+// cmAccounts are the users' accounts at the connection managers, by user ID.
+type cmAccounts struct {
+	mu     sync.Mutex
+	owners map[uint32]*cmOwner
+}
 
 type cmOwner struct {
 	*device.CMOwner
@@ -30,13 +35,13 @@ type cmOwner struct {
 
 // cmAccount returns the account of the client's user, and counts the session in it until leaveCM.
 func (c *session) cmAccount() *device.CMOwner {
-	u, uid := c.unit, c.who.Uid
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	o := u.cmOwners[uid]
+	a, uid := &c.srv.cm, c.who.Uid
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.owners[uid]
 	if o == nil {
-		o = &cmOwner{CMOwner: u.dev.NewCMOwner(c.srv.cmLimits(uid, c.user)), user: c.user}
-		u.cmOwners[uid] = o
+		o = &cmOwner{CMOwner: c.unit.dev.NewCMOwner(c.srv.cmLimits(uid, c.user)), user: c.user}
+		a.owners[uid] = o
 	}
 	if !c.usesCM {
 		c.usesCM = true
@@ -50,15 +55,44 @@ func (c *session) leaveCM() {
 	if !c.usesCM {
 		return
 	}
-	u, uid := c.unit, c.who.Uid
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.cmOwners[uid].sessions--; u.cmOwners[uid].sessions == 0 {
-		delete(u.cmOwners, uid)
+	a, uid := &c.srv.cm, c.who.Uid
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.owners[uid].sessions--; a.owners[uid].sessions == 0 {
+		delete(a.owners, uid)
 	}
 }
 
-// cmLimits returns a user's limits at the connection manager of each device.
+// joinCM lets IDs be on any of the devices.
+func (s *Server) joinCM() {
+	var devices []*device.Device
+	for _, u := range s.units {
+		devices = append(devices, u.dev)
+	}
+	device.JoinCM(devices...)
+}
+
+// unitOf returns the device on which an ID is.
+func (s *Server) unitOf(id *device.CMID) *unit {
+	for _, u := range s.units {
+		if u.dev.HasCMID(id) {
+			return u
+		}
+	}
+	return nil
+}
+
+// devicesOf names the devices on which an ID is: a listener without an address is on several.
+func (s *Server) devicesOf(id *device.CMID) (names []string) {
+	for _, u := range s.units {
+		if u.dev.HasCMID(id) || u.dev.ListensCMID(id) {
+			names = append(names, u.name)
+		}
+	}
+	return names
+}
+
+// cmLimits returns a user's limits at the connection managers.
 func (s *Server) cmLimits(uid uint32, user *account) device.CMLimits {
 	a := &s.accounts
 	a.mu.Lock()
@@ -84,7 +118,8 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 	}
 }
 
-func openCM(c *session, _ []byte, _ []int) (reply, error) {
+func openCM(c *session, body []byte, _ []int) (reply, error) {
+	how, _ := abi.Get[abi.OpenCM](body) // that of clients that know one device only is empty
 	if err := cmp.Or(c.take(abi.OpOpenCM, channels, 1), c.take(abi.OpOpenCM, descriptors, 1)); err != nil {
 		return noBody(err)
 	}
@@ -92,7 +127,7 @@ func openCM(c *session, _ []byte, _ []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	ch, err := c.unit.dev.OpenCMFor(c.cmAccount(), c)
+	ch, err := c.unit.dev.OpenCMFor(c.cmAccount(), c, how.Flags&abi.CMAllDevices != 0)
 	if err != nil {
 		box.close()
 		_ = unix.Close(theirs)
@@ -298,7 +333,11 @@ func cmQuery(c *session, r *abi.Object) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(abi.CMIDAttrOf(&attr))
+	out := abi.CMIDAttrOf(&attr)
+	if u := c.srv.unitOf(id); u != nil {
+		out.Device = uint32(u.index) + 1
+	}
+	return withBody(out)
 }
 
 func cmMigrate(c *session, r *abi.CMValue) (reply, error) {

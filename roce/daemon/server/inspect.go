@@ -202,14 +202,16 @@ func (s *Server) CMIDs() []CMInfo {
 	list := []CMInfo{}
 	look := s.look()
 	defer look.end()
-	objectsOf(s, func(device string, who Owner, id *device.CMID) {
+	objectsOf(s, func(_ string, who Owner, id *device.CMID) {
 		look.next()
 		a, err := id.Query()
 		if err != nil {
 			return // it has just been closed
 		}
-		list = append(list, CMInfo{Device: device, State: id.State(), Space: a.Space.String(), Type: a.Type.String(),
-			Local: a.Local, Remote: a.Remote, Owner: who})
+		for _, device := range s.devicesOf(id) {
+			list = append(list, CMInfo{Device: device, State: id.State(), Space: a.Space.String(),
+				Type: a.Type.String(), Local: a.Local, Remote: a.Remote, Owner: who})
+		}
 	})
 	slices.SortFunc(list, func(a, b CMInfo) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote),

@@ -21,7 +21,7 @@ type Limits struct {
 	CM          CMLimits
 }
 
-// CMLimits bound a user's use of the connection manager of each device (device.CMLimits).
+// CMLimits bound a user's use of the devices' connection managers together (device.CMLimits).
 // 0 means the default. They are ignored in the Limits of a client.
 type CMLimits struct{ IDs, Listeners, HalfOpen, Backlog int }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -168,14 +169,19 @@ func (n *neighbour) exchange(t *testing.T, d *stepped) {
 // stepped is a device in virtual time, so that no shard competes with the test for the processors.
 type stepped struct {
 	*device.Device
-	now ib.Instant
+	now    ib.Instant
+	others []*device.Device
 }
 
 // step runs the device for a millisecond.
 func (d *stepped) step() {
 	d.now += ib.Instant(time.Millisecond)
 	for range 100 {
-		if !d.Step(d.now) {
+		more := d.Step(d.now)
+		for _, other := range d.others {
+			more = other.Step(d.now) || more
+		}
+		if !more {
 			return
 		}
 	}
@@ -187,19 +193,30 @@ type watched struct{ link.Link }
 func (watched) Watch(int) error { return nil }
 
 // newStepped returns a server of a stepped device.
-func newStepped(t testing.TB) (*Server, *stepped) {
+func newStepped(t testing.TB) (*Server, *stepped) { return newSteppedDevices(t, 1) }
+
+// newSteppedDevices returns a server of devices on one network, of which the first steps the others, too.
+func newSteppedDevices(t testing.TB, n int) (*Server, *stepped) {
 	t.Helper()
-	gid := ib.GIDFromAddr(linktest.Loopback())
-	dev, err := device.Open(wrap.Seal(watched{mem.NewNetwork().Open([]ib.GID{gid}, mem.Options{})}),
-		device.Options{Manual: true, Seed: 1})
-	must(t, err)
-	s, err := New([]roce.Device{dev}, Options{OwnProcesses: true})
+	net := mem.NewNetwork()
+	var all []roce.Device
+	var devs []*device.Device
+	for i := range n {
+		gid := ib.GIDFromAddr(linktest.Loopback())
+		dev, err := device.Open(wrap.Seal(watched{net.Open([]ib.GID{gid}, mem.Options{})}),
+			device.Options{Manual: true, Seed: uint64(i) + 1, Name: fmt.Sprintf("dev%d", i)})
+		must(t, err)
+		all, devs = append(all, dev), append(devs, dev)
+	}
+	s, err := New(all, Options{OwnProcesses: true})
 	must(t, err)
 	t.Cleanup(func() {
-		must(t, dev.Close())
+		for _, dev := range devs {
+			must(t, dev.Close())
+		}
 		must(t, s.Close())
 	})
-	return s, &stepped{Device: dev}
+	return s, &stepped{Device: devs[0], others: devs[1:]}
 }
 
 // FuzzRequests sends arbitrary requests with arbitrary descriptors to a server, and writes to the

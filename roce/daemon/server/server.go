@@ -57,6 +57,7 @@ type Server struct {
 	memfds                       memfds
 	failures                     failures
 	visits                       visits
+	cm                           cmAccounts
 	strangers                    *closer // for connections whose user is not known
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options
@@ -82,7 +83,6 @@ type unit struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	cmOwners cmOwners
 
 	domains domains
 	groups  groups
@@ -105,7 +105,8 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 			ib.ErrInvalid)
 	}
 	s := &Server{opts: o, log: o.Log, privileged: privileged, rest: rest, send: (*abi.Conn).Send,
-		stuckAfter: stuckAfter, strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now()}
+		stuckAfter: stuckAfter, strangers: newCloser(), sessions: map[*session]struct{}{}, lastLeft: time.Now(),
+		cm: cmAccounts{owners: map[uint32]*cmOwner{}}}
 	if o.NoAdministrator {
 		s.privileged = func(uint32) bool { return false }
 	}
@@ -122,6 +123,7 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		}
 		s.units = append(s.units, u)
 	}
+	s.joinCM()
 	return s, nil
 }
 
@@ -134,8 +136,8 @@ func newUnit(index int, front roce.Device) (*unit, error) {
 	}
 	u := &unit{name: dev.Attr().Name, index: index, dev: dev, clockOffset: clockOffset(dev),
 		objects: scarceObjects(dev.Attr()), groups: newGroups(dev.Attr()),
-		sessions: map[*session]struct{}{}, cmOwners: cmOwners{},
-		domains: domains{all: map[domainKey]*domain{}}}
+		sessions: map[*session]struct{}{},
+		domains:  domains{all: map[domainKey]*domain{}}}
 	for i := range dev.Shards() {
 		t, err := newDoorbells()
 		if err == nil {
@@ -167,12 +169,10 @@ func (s *Server) Close() (err error) {
 // SetLimits changes the limits. A client or user that holds more already keeps it, but gets no more.
 func (s *Server) SetLimits(client, user Limits) {
 	s.accounts.set(client, user)
-	for _, u := range s.units {
-		u.mu.Lock()
-		for uid, o := range u.cmOwners {
-			u.dev.SetCMLimits(o.CMOwner, s.cmLimits(uid, o.user))
-		}
-		u.mu.Unlock()
+	s.cm.mu.Lock()
+	defer s.cm.mu.Unlock()
+	for uid, o := range s.cm.owners {
+		s.units[0].dev.SetCMLimits(o.CMOwner, s.cmLimits(uid, o.user))
 	}
 }
 

@@ -334,9 +334,9 @@ func TestLeavesNothing(t *testing.T) {
 			must(t, dev.Close())
 			time.Sleep(time.Second)
 			u := v.units[0]
-			if v.Clients() != 0 || len(v.Usage()) != 0 || len(u.sessions) != 0 || len(u.cmOwners) != 0 {
+			if v.Clients() != 0 || len(v.Usage()) != 0 || len(u.sessions) != 0 || len(v.cm.owners) != 0 {
 				t.Errorf("%d clients, who hold %v, are left, %d sessions on the device, and %d users of the "+
-					"connection manager", v.Clients(), v.Usage(), len(u.sessions), len(u.cmOwners))
+					"connection manager", v.Clients(), v.Usage(), len(u.sessions), len(v.cm.owners))
 			}
 		}
 	})

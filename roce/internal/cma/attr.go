@@ -11,7 +11,7 @@ func (id *ID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err
 	if err := id.lock(op); err != nil {
 		return attr, 0, err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	attr.State, mask = to, ib.AttrState
 	ud := id.init.Type == ib.UD
 	if to == ib.StateInit {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -18,35 +19,94 @@ const (
 	dynamicCount     = 61000 - firstDynamicPort
 )
 
-// localAddr returns the device's address that a means: a itself, or for a loopback address the device's first address
-// of the family (Linux's cma_bind_loopback). If the device is on the loopback interface itself there is no such
-// replacement: other loopback addresses are other hosts.
-func (p *Port) localAddr(op string, a netip.Addr) (netip.Addr, error) {
-	if p.host.GIDIndex(ib.GIDFromAddr(a), true) >= 0 {
-		return a, nil
-	}
+// has reports whether an address is one of the port's.
+func (p *Port) has(a netip.Addr) bool { return p.host.GIDIndex(ib.GIDFromAddr(a), true) >= 0 }
+
+// first returns the port's first address of a family.
+func (p *Port) first(family netip.Addr) (netip.Addr, bool) {
 	for _, e := range p.host.HeldGIDs() {
-		if own := e.GID.Addr(); a.IsLoopback() && own.Is4() == a.Is4() && !own.IsLoopback() {
-			return own, nil
-		} else if own.IsLoopback() {
-			break
+		if own := e.GID.Addr(); own.Is4() == family.Is4() {
+			return own, true
 		}
 	}
-	return a, driver.Refuse(op, "address", a,
-		"one of the device: "+driver.ListGIDs(p.host.HeldGIDs())+"; an unspecified one for all of them", ib.ErrNoAddr)
+	return family, false
 }
 
-// ownAddr returns the device's address that a loopback or unspecified destination means.
-func (p *Port) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
-	if !a.IsUnspecified() {
-		return p.localAddr(op, a)
-	}
+// inPlace returns the port's address that a loopback address stands for: its first one of the family (Linux's
+// cma_bind_loopback). A port on the loopback interface itself has no such replacement: other loopback addresses are
+// other hosts.
+func (p *Port) inPlace(a netip.Addr) (netip.Addr, bool) {
 	for _, e := range p.host.HeldGIDs() {
-		if own := e.GID.Addr(); own.Is4() == a.Is4() {
-			return own, nil
+		if own := e.GID.Addr(); own.IsLoopback() {
+			break
+		} else if own.Is4() == a.Is4() {
+			return own, a.IsLoopback()
 		}
 	}
-	return a, driver.Refuse(op, "address", a, "one of: "+driver.ListGIDs(p.host.HeldGIDs()), ib.ErrNoAddr)
+	return a, false
+}
+
+// heldBy lists the addresses of ports.
+func heldBy(ports []*Port) (all []ib.GIDEntry) {
+	for _, p := range ports {
+		all = append(all, p.host.HeldGIDs()...)
+	}
+	return all
+}
+
+// find returns which port has the address that a means, and that address: a itself, or one in its place.
+func find(op string, ports []*Port, a netip.Addr) (*Port, netip.Addr, error) {
+	for _, p := range ports {
+		if p.has(a) {
+			return p, a, nil
+		}
+	}
+	for _, p := range ports {
+		if own, ok := p.inPlace(a); ok {
+			return p, own, nil
+		}
+	}
+	return nil, a, driver.Refuse(op, "address", a,
+		"one of the device: "+driver.ListGIDs(heldBy(ports))+"; an unspecified one for all of them", ib.ErrNoAddr)
+}
+
+// ownAddr returns the address of one of the ports that a loopback or unspecified destination means; a if there is none.
+func ownAddr(op string, ports []*Port, a netip.Addr) netip.Addr {
+	if !a.IsUnspecified() {
+		_, a, _ = find(op, ports, a)
+		return a
+	}
+	for _, p := range ports {
+		if own, ok := p.first(a); ok {
+			return own
+		}
+	}
+	return a
+}
+
+// near returns the ports on whose links an address may be: all but for a link-local address with a zone.
+func near(ports []*Port, a netip.Addr) []*Port {
+	if a.Zone() == "" {
+		return ports
+	}
+	return slices.DeleteFunc(slices.Clone(ports), func(p *Port) bool { return p.foreign(a) })
+}
+
+// zones names the network interfaces of ports.
+func zones(ports []*Port) string {
+	var names []string
+	for _, p := range ports {
+		names = append(names, p.netif())
+	}
+	return "the device's interface, " + strings.Join(names, " or ")
+}
+
+// reach returns the ports at which the ID is: that of its address, or all without one.
+func (id *ID) reach() []*Port {
+	if a := id.local.Addr(); a.IsValid() && !a.IsUnspecified() {
+		return id.port.alone
+	}
+	return id.ch.ports
 }
 
 // netif returns the network interface of the device, the zone of its link-local addresses.
@@ -84,27 +144,27 @@ func (id *ID) Bind(local netip.AddrPort) error {
 
 // bind is Bind for callers that hold mu.
 func (id *ID) bind(op string, local netip.AddrPort) (err error) {
-	a := driver.PlainAddr(local.Addr())
+	a, p, ports := driver.PlainAddr(local.Addr()), id.home, near(id.ch.ports, local.Addr())
 	switch {
 	case !a.IsValid():
 		a = netip.IPv6Unspecified()
 	case a.IsUnspecified():
-	case id.port.foreign(local.Addr()):
-		return driver.Refuse(op, "zone", local.Addr(), "the device's interface, "+id.port.netif(), ib.ErrNoAddr)
+	case len(ports) == 0:
+		return driver.Refuse(op, "zone", local.Addr(), zones(id.ch.ports), ib.ErrNoAddr)
 	default:
-		if a, err = id.port.localAddr(op, a); err != nil {
+		if p, a, err = find(op, ports, a); err != nil {
 			return err
 		}
 		if id.init.Space == ib.PortSpaceIPoIB { // Linux's cma_acquire_dev_by_src_ip
 			return driver.Refuse(op, "Space", id.init.Space, "TCP, UDP, IB: RoCE has no IPoIB", ib.ErrInvalid)
 		}
 	}
-	id.local, id.zone = netip.AddrPortFrom(a, local.Port()), local.Addr().Zone()
+	id.local, id.zone, id.port = netip.AddrPortFrom(a, local.Port()), local.Addr().Zone(), p
 	if id.init.ServiceID == 0 { // otherwise Listen takes the service ID, or ResolveAddr a port
 		err = id.bindPort(op)
 	}
 	if err != nil {
-		id.local = netip.AddrPort{}
+		id.local, id.port = netip.AddrPort{}, id.home
 		return err
 	}
 	id.state = stateBound
@@ -113,35 +173,65 @@ func (id *ID) bind(op string, local netip.AddrPort) (err error) {
 
 // bindPort reserves the port of the ID's local address, or for port 0 a free one.
 func (id *ID) bindPort(op string) error {
-	p := id.port
 	if port := id.local.Port(); port != 0 {
-		return p.bindKey(op, id, id.init.Space.ServiceID(port), id.reuse)
+		return id.bindKey(op, id.init.Space.ServiceID(port), id.reuse)
 	}
-	full := p.room(op, id.ch.owner, dynamicPorts)
-	first := p.opts.Rand.IntN(dynamicCount)
+	full := id.fullPorts(op)
+	first := id.port.opts.Rand.IntN(dynamicCount)
 	for i := range dynamicCount {
 		port := uint16(firstDynamicPort + (first+i)%dynamicCount)
 		key := id.init.Space.ServiceID(port)
-		if full == nil || id.ch.owner.ports[key] > 0 {
-			if p.unique(id, key) {
-				id.local = netip.AddrPortFrom(id.local.Addr(), port)
-				return p.reserve(op, id, key)
-			}
+		if !id.shares(full, key) || !id.unique(key) {
+			continue
 		}
+		id.local = netip.AddrPortFrom(id.local.Addr(), port)
+		return id.reserve(op, key)
 	}
 	taken := fmt.Sprintf("0, and none of the %d from %d on is free in port space %v", dynamicCount, firstDynamicPort,
 		id.init.Space)
 	allowed := "0 when one is free; close IDs first, or connect to other destinations, for which ports may be shared"
-	if attr := (*ib.AttrError)(nil); errors.As(full, &attr) {
-		allowed += "; " + attr.Allowed
+	for _, refused := range full {
+		if attr := (*ib.AttrError)(nil); errors.As(refused, &attr) {
+			allowed += "; " + attr.Allowed
+			break
+		}
 	}
 	return driver.Refuse(op, "port", taken, allowed, ib.ErrNoPort)
 }
 
+// fullPorts returns at which ports the ID's owner may have no further dynamic port, and why.
+func (id *ID) fullPorts(op string) map[*Port]error {
+	full := map[*Port]error{}
+	for _, p := range id.reach() {
+		if err := p.room(op, id.ch.owner, dynamicPorts); err != nil {
+			full[p] = err
+		}
+	}
+	return full
+}
+
+// shares reports whether another ID of the owner has a dynamic port wherever it may have no further one.
+func (id *ID) shares(full map[*Port]error, key uint64) bool {
+	for p := range full {
+		if id.ch.owner.ports[portService{p, key}] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // unique reports whether an ID may have a port that it has not asked for. IDs whose destinations differ may share one;
 // an ID without a destination has its port alone (Linux's cma_port_is_unique).
-func (p *Port) unique(id *ID, key uint64) bool {
-	at, to := id.place(), id.destination()
+func (id *ID) unique(key uint64) bool {
+	for _, p := range id.reach() {
+		if !p.unique(id.place(), id.destination(), key) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Port) unique(at place, to netip.AddrPort, key uint64) bool {
 	if !to.IsValid() {
 		return !p.binds[bindKey{key, anywhere}].overlaps(at)
 	}
@@ -149,7 +239,7 @@ func (p *Port) unique(id *ID, key uint64) bool {
 }
 
 // bindKey reserves a port or a service ID for an ID.
-func (p *Port) bindKey(op string, id *ID, key uint64, reuse bool) error {
+func (id *ID) bindKey(op string, key uint64, reuse bool) error {
 	if space, port, ok := wire.SplitServiceID(key); ok {
 		if may := id.ch.owner.limits.MayBind; may != nil {
 			if err := may(space, port); err != nil {
@@ -157,10 +247,10 @@ func (p *Port) bindKey(op string, id *ID, key uint64, reuse bool) error {
 			}
 		}
 	}
-	if err := p.checkBind(op, id, key, reuse); err != nil {
+	if err := id.checkBind(op, key, reuse); err != nil {
 		return err
 	}
-	return p.reserve(op, id, key)
+	return id.reserve(op, key)
 }
 
 // place is a local address with the families that it stands for.
@@ -236,8 +326,9 @@ func (p *Port) count(key bindKey, r *reservation, n int) {
 	}
 }
 
-// reservation is the part of an ID in two bindings. The zero value is none.
+// reservation is the part of an ID in two bindings of each port. The zero value is none.
 type reservation struct {
+	ports   []*Port
 	service uint64
 	at      place
 	to      netip.AddrPort
@@ -251,51 +342,78 @@ func dynamic(service uint64) bool {
 }
 
 // reserve notes that the ID has a service ID.
-func (p *Port) reserve(op string, id *ID, service uint64) error {
-	if o := id.ch.owner; dynamic(service) {
-		if o.ports[service] == 0 {
-			if err := p.take(op, o, dynamicPorts); err != nil {
-				return err
+func (id *ID) reserve(op string, service uint64) error {
+	r := reservation{id.reach(), service, id.place(), id.destination(), id.reuse}
+	for i, p := range r.ports {
+		if err := p.reserve(op, id.ch.owner, &r); err != nil {
+			for _, done := range r.ports[:i] {
+				done.unreserve(id.ch.owner, &r)
 			}
+			return err
 		}
-		o.ports[service]++
 	}
-	id.bound = reservation{service, id.place(), id.destination(), id.reuse}
-	p.count(bindKey{service, anywhere}, &id.bound, 1)
-	p.count(bindKey{service, id.bound.to}, &id.bound, 1)
+	id.bound = r
 	return nil
 }
 
 // unbind frees an ID's port or service ID.
-func (p *Port) unbind(id *ID) {
-	r := id.bound
-	if r.service == 0 {
-		return
+func (id *ID) unbind() {
+	for _, p := range id.bound.ports {
+		p.unreserve(id.ch.owner, &id.bound)
 	}
-	if o := id.ch.owner; dynamic(r.service) {
-		if o.ports[r.service]--; o.ports[r.service] == 0 {
-			delete(o.ports, r.service)
+	id.bound = reservation{}
+}
+
+func (p *Port) reserve(op string, o *Owner, r *reservation) error {
+	if dynamic(r.service) {
+		key := portService{p, r.service}
+		if o.ports[key] == 0 {
+			if err := p.take(op, o, dynamicPorts); err != nil {
+				return err
+			}
+		}
+		o.ports[key]++
+	}
+	p.count(bindKey{r.service, anywhere}, r, 1)
+	p.count(bindKey{r.service, r.to}, r, 1)
+	return nil
+}
+
+// unreserve undoes reserve.
+func (p *Port) unreserve(o *Owner, r *reservation) {
+	if dynamic(r.service) {
+		key := portService{p, r.service}
+		if o.ports[key]--; o.ports[key] == 0 {
+			delete(o.ports, key)
 			p.hold(o, dynamicPorts, -1)
 		}
 	}
-	p.count(bindKey{r.service, anywhere}, &r, -1)
-	p.count(bindKey{r.service, r.to}, &r, -1)
-	id.bound = reservation{}
+	p.count(bindKey{r.service, anywhere}, r, -1)
+	p.count(bindKey{r.service, r.to}, r, -1)
 }
 
 // rebind follows a change of the ID's addresses or options.
 func (id *ID) rebind() {
 	if service := id.bound.service; service != 0 {
-		id.port.unbind(id)
-		_ = id.port.reserve("bind", id, service) // what unbind has freed
+		id.unbind()
+		_ = id.reserve("bind", service) // what unbind has freed
 	}
 }
 
 // checkBind refuses a port or service ID that another ID has reserved at an overlapping address (Linux's
 // cma_check_port).
+func (id *ID) checkBind(op string, key uint64, reuse bool) error {
+	for _, p := range id.reach() {
+		if err := p.checkBind(op, id, key, reuse); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p *Port) checkBind(op string, id *ID, key uint64, reuse bool) error {
 	for _, n := range p.binds[bindKey{key, anywhere}] {
-		if own := id.bound; own.service == key && own.at == n.at {
+		if own := id.bound; own.service == key && own.at == n.at && slices.Contains(own.ports, p) {
 			if n.ids--; !own.reuse {
 				n.exclusive--
 			}
@@ -332,34 +450,50 @@ func (id *ID) Listen(backlog int) error {
 			return err
 		}
 	}
-	p, owner := id.port, id.ch.owner
+	owner := id.ch.owner
 	if owner.listeners >= owner.limits.Listeners {
 		return overLimit(op, "listeners", owner.limits.Listeners)
 	}
 	key := id.init.ServiceID
 	if key != 0 {
-		if err := p.bindKey(op, id, key, false); err != nil {
+		if err := id.bindKey(op, key, false); err != nil {
 			return err
 		}
 	} else {
 		key = id.bound.service
-		if err := p.checkBind(op, id, key, false); err != nil {
+		if err := id.checkBind(op, key, false); err != nil {
 			return err
 		}
 	}
-	at := id.local.Addr()
-	if id.dual() {
-		at = netip.Addr{}
-	}
-	l, err := p.m.Listen(key, at, id.init.Type == ib.UD)
-	if err != nil {
+	if err := id.listenAt(key); err != nil {
 		return err
 	}
 	if id.backlog = backlog; backlog == 0 || backlog > owner.limits.Backlog {
 		id.backlog = owner.limits.Backlog
 	}
-	id.listen, id.state, id.waiting = l, stateListening, list.New()
-	p.listeners[l] = id
+	id.state, id.waiting = stateListening, list.New()
 	owner.listeners++
+	return nil
+}
+
+// listenAt makes the state machines of the ID's ports take requests for a service ID.
+func (id *ID) listenAt(key uint64) error {
+	at := id.local.Addr()
+	if id.dual() {
+		at = netip.Addr{}
+	}
+	for _, p := range id.reach() {
+		l, err := p.m.Listen(key, at, id.init.Type == ib.UD)
+		if err != nil {
+			for _, done := range id.listens {
+				done.port.m.Unlisten(done.id)
+				delete(done.port.listeners, done.id)
+			}
+			id.listens = nil
+			return err
+		}
+		id.listens = append(id.listens, listening{p, l})
+		p.listeners[l] = id
+	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 type Channel struct {
 	driver.Implementation
 
-	port   *Port
+	port   *Port   // by which it was opened
+	ports  []*Port // over which its IDs are
 	owner  *Owner
 	tenant any           // whose QPs the IDs may name
 	ready  chan struct{} // has an item if there may be an event
@@ -25,7 +26,7 @@ type Channel struct {
 	done   chan struct{} // closed with the channel
 
 	// Guarded by Port.mu.
-	at     *list.Element // in Port.channels; nil after Close
+	at     *list.Element // in hub.channels; nil after Close
 	ids    *list.List    // of *ID
 	events *list.List    // of *unreadEvent, the oldest first
 	closed bool          // by Close, or with the device
@@ -169,19 +170,20 @@ func (ch *Channel) CreateID(init ib.CMIDInit) (ib.CMID, error) {
 	if ch.closed {
 		return nil, fmt.Errorf("%s: event channel: %w", op, ib.ErrClosed)
 	}
-	id, err := ch.newID(op, init)
+	id, err := ch.newID(op, init, p)
 	if err != nil {
 		return nil, err
 	}
 	return id, nil
 }
 
-// newID makes an ID, if its owner may have one more.
-func (ch *Channel) newID(op string, init ib.CMIDInit) (*ID, error) {
-	if err := ch.owner.takeID(op); err != nil {
+// newID makes an ID at a port, if its owner may have one more.
+func (ch *Channel) newID(op string, init ib.CMIDInit, p *Port) (*ID, error) {
+	if err := ch.owner.takeID(op, ch.heap()); err != nil {
 		return nil, err
 	}
-	id := &ID{port: ch.port, ch: ch, init: init, ackTimeout: defaultAckTimeout, swept: ch.port.sweep}
+	id := &ID{home: ch.port, several: len(ch.ports) > 1, port: p, ch: ch, init: init, ackTimeout: defaultAckTimeout,
+		swept: p.mu.here().sweep}
 	id.inChannel = ch.ids.PushBack(id)
 	return id, nil
 }
@@ -201,21 +203,17 @@ func (ch *Channel) Close() error {
 	ch.end()
 	ch.gone = true
 	for e := ch.ids.Front(); e != nil; e = ch.ids.Front() {
-		e.Value.(*ID).close(p.host.Now())
+		e.Value.(*ID).close()
 		p.breathe()
 	}
-	open := ch.at != nil
-	if open {
-		p.channels.Remove(ch.at)
-		ch.at = nil
+	h := p.mu.here()
+	var open []*Port
+	if ch.at != nil {
+		h.channels.Remove(ch.at)
+		ch.at, open = nil, h.open()
 	}
-	dead := p.closed
-	if !dead {
-		p.settle()
-	}
+	h.settle()
 	p.mu.Unlock()
-	if open && !dead {
-		p.host.FlushGSI()
-	}
+	flush(open)
 	return nil
 }

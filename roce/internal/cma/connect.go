@@ -22,21 +22,19 @@ const (
 // table.
 func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	const op = "resolve address"
+	to := driver.PlainAddr(dst.Addr())
+	route := id.route(to)
 	if err := id.lock(op, stateIdle, stateBound); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
-	p := id.port
-	to := driver.PlainAddr(dst.Addr())
+	defer id.home.mu.Unlock()
 	switch {
 	case !to.IsValid(), to.IsMulticast() && id.init.Type != ib.UD:
 		return driver.Refuse(op, "destination", dst.Addr(), "the peer's own address, with UD a group's", ib.ErrInvalid)
-	case p.foreign(dst.Addr()):
-		return driver.Refuse(op, "zone", dst.Addr(), "the device's interface, "+p.netif(), ib.ErrNoRoute)
+	case len(near(id.reach(), dst.Addr())) == 0:
+		return id.otherLink(op, dst.Addr())
 	case to.IsUnspecified() || to.IsLoopback(): // this device, as in Linux's cma_bind_loopback
-		if own, err := p.ownAddr(op, to); err == nil {
-			to = own
-		}
+		to = ownAddr(op, id.reach(), to)
 	}
 	id.remote = netip.AddrPortFrom(to, dst.Port()) // with which a port is chosen
 	defer func() {
@@ -53,6 +51,9 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 		if err := id.bind(op, from); err != nil {
 			return err
 		}
+		if len(near(id.reach(), dst.Addr())) == 0 {
+			return id.otherLink(op, dst.Addr())
+		}
 	}
 	a := id.local.Addr()
 	if a.Is4() != to.Is4() && !id.dual() {
@@ -60,12 +61,12 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 			fmt.Sprintf("an address of the family of the local one, %v", a), ib.ErrInvalid)
 	}
 	if a.IsUnspecified() {
-		source, ok := ib.SourceGID(p.host.HeldGIDs(), to)
-		if !ok {
+		p, source := sourceAt(near(id.reach(), dst.Addr()), to, route)
+		if p == nil {
 			id.ch.put(id, ib.CMEvent{Type: ib.CMAddrError, Status: -errnoUnreachable})
 			return nil
 		}
-		a = source.GID.Addr()
+		id.port, a = p, source
 	}
 	if id.zone == "" {
 		id.zone = dst.Addr().Zone()
@@ -85,6 +86,38 @@ func (id *ID) ResolveAddr(local, dst netip.AddrPort, _ time.Duration) error {
 	return nil
 }
 
+// otherLink is the error of a link-local destination that is not on the ID's links.
+func (id *ID) otherLink(op string, dst netip.Addr) error {
+	return driver.Refuse(op, "zone", dst, zones(id.reach()), ib.ErrNoRoute)
+}
+
+// route returns the address from which the host's routes lead to an address, where that chooses among devices.
+func (id *ID) route(to netip.Addr) netip.Addr {
+	if source := id.home.opts.Source; id.several && source != nil && to.IsValid() {
+		return source(to)
+	}
+	return netip.Addr{}
+}
+
+// sourceAt chooses the port from which to reach an address, and the port's address: to itself if it is a port's own,
+// what the host's routes say, or the one most like it. Without any of the family the port is nil.
+func sourceAt(ports []*Port, to, route netip.Addr) (*Port, netip.Addr) {
+	for _, a := range [...]netip.Addr{to, route} {
+		for _, p := range ports {
+			if a.IsValid() && p.has(a) {
+				return p, a
+			}
+		}
+	}
+	best, ok := ib.SourceGID(heldBy(ports), to)
+	for _, p := range ports {
+		if ok && p.has(best.GID.Addr()) {
+			return p, best.GID.Addr()
+		}
+	}
+	return nil, netip.Addr{}
+}
+
 func unspecifiedOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
@@ -101,7 +134,7 @@ func (id *ID) ResolveRoute(time.Duration) error {
 	if err := id.lock(op, stateAddrResolved); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	if id.routing {
 		return driver.Refuse(op, "CM ID", "resolving the route", "one call at a time", ib.ErrState)
 	}
@@ -126,7 +159,7 @@ func (id *ID) ResolveRoute(time.Duration) error {
 		id.routing = false
 		switch {
 		case id.state == stateClosed: // close has left the ID counted, which bounds these goroutines
-			owner.giveID(id.lingers)
+			id.give()
 		case id.state == stateAddrResolved && !p.closed:
 			id.routed(mtu, errno)
 		}
@@ -182,7 +215,7 @@ func (id *ID) Connect(c ib.CMConnParam) error {
 	if err := id.lock(op, stateRouteResolved); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	p := id.port
 	now := p.host.Now()
 	giveUp := driver.Never
@@ -218,7 +251,7 @@ func (id *ID) Accept(c ib.CMConnParam) error {
 	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	now := id.port.host.Now()
 	if err := id.answerable(op, !id.active); err != nil {
 		return err
@@ -251,7 +284,7 @@ func (id *ID) Establish() error {
 	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	if err := id.answerable(op, id.active); err != nil {
 		return err
 	}
@@ -278,7 +311,7 @@ func (id *ID) Reject(r ib.CMReject) error {
 	if err := id.lock(op, stateConnecting); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	if r.Reason == 0 {
 		r.Reason = ib.RejectConsumer
 	}
@@ -295,7 +328,7 @@ func (id *ID) Delay(d time.Duration) error {
 	if err := id.lock("delay", stateConnecting); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	return id.port.m.Delay(id.port.host.Now(), id.conn, ib.Instant(d))
 }
 
@@ -306,7 +339,7 @@ func (id *ID) Disconnect() error {
 	if err := id.lock(op, stateListening, stateConnecting, stateConnected, stateOver); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	if id.state == stateListening && id.local.Addr().IsUnspecified() {
 		return id.check(op, stateConnecting, stateConnected, stateOver)
 	}
@@ -325,7 +358,7 @@ func (id *ID) Notify(t ib.EventType) error {
 	if err := id.lock("notify"); err != nil {
 		return err
 	}
-	defer id.port.unlock()
+	defer id.home.unlock()
 	if id.conn == 0 { // Linux's rdma_notify
 		return driver.Refuse("notify", "CM ID", id.state, "one with a connection or a request", ib.ErrState)
 	}

@@ -3,7 +3,8 @@
 // Applications of this process and, through a daemon, of others have event channels and IDs (ib.CM, ib.CMID), as
 // programs have those of Linux's rdma_ucm. The device is a Host here.
 //
-//	port.go     the state machine with its lock, its time, its events
+//	port.go     the state machine with its time, its events
+//	hub.go      the lock, and what ports of several devices share
 //	owner.go    users, and their limits
 //	channel.go  event channels
 //	id.go       IDs: their states, options and end
@@ -16,7 +17,10 @@
 //
 // # The lock
 //
-// Port.mu guards the state machine, and all channels and IDs. It is the innermost lock except for those of links: the
+// Port.mu guards the state machine, and all channels and IDs. Ports that are joined (Join), those of a daemon, have one
+// lock: so an ID may move from one to another, as in Linux's cma.c, when it gets an address (ID.port).
+//
+// It is the innermost lock except for those of links: the
 // first shard takes it with its own lock held, so its holder must not take locks of shards and devices. A call holds it
 // for an input to the state machine and for the resulting events, which it puts into the channels' queues. Messages
 // stay in the state machine until the first shard, which the call wakes, takes them out. So an application never waits

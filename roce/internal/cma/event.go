@@ -9,7 +9,7 @@ import (
 
 // handle passes an event of the state machine to the ID of its connection.
 func (p *Port) handle(ev *cm.Event) {
-	p.mu.touched++
+	p.mu.here().touched++
 	switch ev.Kind {
 	case cm.Request:
 		p.request(ev)
@@ -58,7 +58,7 @@ func (p *Port) request(ev *cm.Event) {
 		refuse(ib.RejectNoResources)
 		return
 	}
-	id, err := l.ch.newID("request", init)
+	id, err := l.ch.newID("request", init, p)
 	if err != nil {
 		p.hold(l.ch.owner, connections, -1)
 		refuse(ib.RejectNoResources)

@@ -19,7 +19,7 @@ func (id *ID) JoinMulticast(group netip.Addr) error {
 	if err := id.lock(op, stateBound, stateAddrResolved, stateRouteResolved); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	bad := func(allowed string, err error) error {
 		return driver.Refuse(op, "group", group, allowed, err)
 	}
@@ -54,7 +54,7 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 	if err := id.lock(op); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	group = driver.PlainAddr(group)
 	i := slices.Index(id.groups, group)
 	if i < 0 {

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -42,9 +43,11 @@ const defaultAckTimeout = 16
 type ID struct {
 	driver.Implementation
 
-	port *Port
+	home    *Port // that of the channel on which it was made
+	several bool  // it may be at other ports of the hub, too
 
-	// Guarded by Port.mu.
+	// Guarded by Port.mu of home.
+	port   *Port // where it is; home until it has an address
 	ch     *Channel
 	swept  uint64 // the last sweep of its channel that has met the ID
 	init   ib.CMIDInit
@@ -82,11 +85,17 @@ type ID struct {
 	muted         bool // for a request of such a listener that was not accepted
 
 	// For a listener.
-	listen  cm.ListenID
+	listens []listening
 	backlog int
 	waiting *list.List // of *ID: requests whose CMConnectRequest has not been read
 
 	groups []netip.Addr
+}
+
+// listening is a listener at a port.
+type listening struct {
+	port *Port
+	id   cm.ListenID
 }
 
 var _ ib.CMID = (*ID)(nil)
@@ -123,18 +132,18 @@ func complete(op string, init *ib.CMIDInit) error {
 // prefixIP is the upper 40 bits of the service IDs of the RDMA IP CM service (IBTA A11.2).
 const prefixIP = 1
 
-// lock takes the port's lock for a call that is allowed in these states only. The caller ends the call with
-// port.unlock, or port.mu.Unlock if the call sends no message.
+// lock takes the hub's lock for a call that is allowed in these states only. The caller ends the call with
+// home.unlock, or home.mu.Unlock if the call sends no message.
 func (id *ID) lock(op string, states ...state) error {
-	if err := id.port.lock(op); err != nil {
+	if err := id.home.lock(op); err != nil {
 		return err
 	}
-	if id.state == stateClosed {
-		id.port.mu.Unlock()
+	if id.state == stateClosed || id.ch.closed {
+		id.home.mu.Unlock()
 		return fmt.Errorf("%s: CM ID: %w", op, ib.ErrClosed)
 	}
 	if err := id.check(op, states...); err != nil {
-		id.port.mu.Unlock()
+		id.home.mu.Unlock()
 		return err
 	}
 	return nil
@@ -159,7 +168,7 @@ func (id *ID) SetOption(o ib.CMOption, value int) error {
 	if err := id.lock(op); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	bad := func(allowed string) error {
 		return driver.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
 	}
@@ -206,16 +215,30 @@ var kernelStates = [numStates]string{"IDLE", "ADDR_BOUND", "ADDR_RESOLVED", "ROU
 
 // State returns the ID's state by the name that rdma(8) has for it.
 func (id *ID) State() string {
-	id.port.mu.Lock()
-	defer id.port.mu.Unlock()
+	id.home.mu.Lock()
+	defer id.home.mu.Unlock()
 	return kernelStates[id.state]
+}
+
+// Port returns the port at which the ID is. Without an address that is the one by which its channel was opened.
+func (id *ID) Port() *Port {
+	id.home.mu.Lock()
+	defer id.home.mu.Unlock()
+	return id.port
+}
+
+// ListensAt reports whether the ID is a listener that takes requests to a port.
+func (id *ID) ListensAt(p *Port) bool {
+	id.home.mu.Lock()
+	defer id.home.mu.Unlock()
+	return slices.ContainsFunc(id.listens, func(l listening) bool { return l.port == p })
 }
 
 // QuietRequests makes a listener report CMConnectRequest and no other event of a request until the request is accepted.
 // Linux does the same: ucma_event_handler drops other events while the new ID has no uid, which Accept sets.
 func (id *ID) QuietRequests() {
-	id.port.mu.Lock()
-	defer id.port.mu.Unlock()
+	id.home.mu.Lock()
+	defer id.home.mu.Unlock()
 	id.quietRequests = true
 }
 
@@ -242,7 +265,7 @@ func (id *ID) Query() (ib.CMIDAttr, error) {
 	if err := id.lock("query CM ID"); err != nil {
 		return ib.CMIDAttr{}, err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	a := ib.CMIDAttr{Space: id.init.Space, Type: id.init.Type, ServiceID: id.init.ServiceID, Local: id.zoned(id.local),
 		Remote: id.zoned(id.remote), PathMTU: id.pathMTU()}
 	if id.path.Remote != (ib.GID{}) {
@@ -268,9 +291,9 @@ func (id *ID) Migrate(to ib.CM) error {
 	if err := id.lock(op); err != nil {
 		return err
 	}
-	defer id.port.mu.Unlock()
+	defer id.home.mu.Unlock()
 	ch, ok := to.(*Channel)
-	if !ok || ch.port != id.port || ch.owner != id.ch.owner || ch.tenant != id.ch.tenant {
+	if !ok || !slices.Equal(ch.ports, id.ch.ports) || ch.owner != id.ch.owner || ch.tenant != id.ch.tenant {
 		return driver.Refuse(op, "channel", fmt.Sprintf("%T", to), "a channel of this device and owner", ib.ErrForeign)
 	}
 	if ch.closed {
@@ -284,7 +307,7 @@ func (id *ID) Migrate(to ib.CM) error {
 		}
 		id.waiting.MoveToBack(e) // where requests on the new channel are
 		e.Value.(*ID).moveTo(ch)
-		id.port.breathe()
+		id.home.breathe()
 	}
 	return nil
 }
@@ -293,11 +316,12 @@ func (id *ID) Migrate(to ib.CM) error {
 func (id *ID) moveTo(ch *Channel) {
 	from := id.ch
 	from.ids.Remove(id.inChannel)
-	if id.inChannel = ch.ids.PushBack(id); id.swept != id.port.sweep {
+	h := id.home.mu.here()
+	if id.inChannel = ch.ids.PushBack(id); id.swept != h.sweep {
 		ch.ids.MoveToFront(id.inChannel) // where addressGone looks next
 	}
 	id.ch = ch
-	id.port.mu.touched++
+	h.touched++
 	for i, e := range id.unread {
 		id.unread[i] = ch.events.PushBack(from.events.Remove(e))
 		ch.queued()
@@ -306,9 +330,9 @@ func (id *ID) moveTo(ch *Channel) {
 
 // Close ends the ID.
 func (id *ID) Close() error {
-	p := id.port
+	p := id.home
 	p.mu.Lock()
-	for !id.close(p.host.Now()) {
+	for !id.close() {
 		p.breathe()
 	}
 	if p.closed { // the ID had been released; only its channel still counted it
@@ -320,11 +344,11 @@ func (id *ID) Close() error {
 }
 
 // close ends the ID, and removes it from its channel. A listener with many requests takes several calls, until done.
-func (id *ID) close(now ib.Instant) (done bool) {
+func (id *ID) close() (done bool) {
 	if id.state == stateClosed {
 		return true
 	}
-	if !id.release(now) {
+	if !id.release() {
 		return false
 	}
 	id.ch.drop(id, func(*ib.CMEvent) bool { return true })
@@ -333,7 +357,7 @@ func (id *ID) close(now ib.Instant) (done bool) {
 	id.ch.owner.giveGroups(len(id.groups))
 	id.groups = nil
 	if !id.routing { // otherwise the goroutine of ResolveRoute takes the ID off
-		id.ch.owner.giveID(id.lingers)
+		id.give()
 	}
 	id.state = stateClosed
 	return true
@@ -350,24 +374,26 @@ func (id *ID) leaveBacklog() {
 // release ends the ID's listener, connection or request, with the REJ or DREQ to the peer, and frees its port. A
 // listener with many requests takes several calls, until done. The state machine drops each request, which closes its
 // ID.
-func (id *ID) release(now ib.Instant) (done bool) {
-	p := id.port
-	p.mu.touched++
-	if id.listen != 0 {
-		if !p.m.Unlisten(id.listen) {
-			p.mu.touched += MaxHold
+func (id *ID) release() (done bool) {
+	p, h := id.port, id.home.mu.here()
+	h.touched++
+	for len(id.listens) > 0 {
+		l := id.listens[0]
+		if !l.port.m.Unlisten(l.id) {
+			h.touched += MaxHold
 			return false
 		}
-		delete(p.listeners, id.listen)
-		id.listen = 0
-		id.ch.owner.listeners--
+		delete(l.port.listeners, l.id)
+		if id.listens = id.listens[1:]; len(id.listens) == 0 {
+			id.ch.owner.listeners--
+		}
 	}
 	if conn := id.disown(); conn != 0 {
-		if id.lingers = p.m.Release(now, conn); id.lingers {
+		if id.lingers = p.m.Release(p.host.Now(), conn); id.lingers {
 			p.linger(id.ch.owner, conn)
 		}
 	}
-	p.unbind(id)
+	id.unbind()
 	return true
 }
 
@@ -392,13 +418,14 @@ func (id *ID) evict() {
 		p.m.Release(now, id.conn)
 	}
 	id.disown()
+	p.nudge()
 	id.lapse(ib.CMEvent{Type: ib.CMUnreachable, Status: -errnoTimedOut})
 }
 
 // lapse ends an attempt or a request with event ev. A request that no application has read is closed without an event.
 func (id *ID) lapse(ev ib.CMEvent) {
 	if id.listener != nil {
-		id.close(id.port.host.Now())
+		id.close()
 		return
 	}
 	id.state = stateOver

@@ -37,10 +37,12 @@ const (
 	defaultBacklog   = 1 << 12
 )
 
-// What an ID uses, with a few unread events, and with a connection in the state machine or its listener there; and what
-// a membership in a group adds, with its event. Measured (TestAccounts of roce/daemon/server) and rounded up.
+// What an ID uses, with a few unread events, and with a connection in the state machine or its listener there; what
+// each further port adds, over which it may be; and what a membership in a group adds, with its event. Measured
+// (TestAccounts of roce/daemon/server) and rounded up.
 const (
 	idHeap    = 3 << 10
+	portHeap  = 1 << 10
 	connHeap  = 1 << 10 // the part of idHeap that is kept for a connection without an ID
 	groupHeap = 1 << 10
 )
@@ -54,15 +56,21 @@ type Owner struct {
 	ids       int
 	listeners int
 	lingering int // connections without an ID
-	held      shares
-	ports     map[uint64]int  // of its IDs, how many have each dynamic port, by service ID
-	half      crowd.List[*ID] // half-open requests of peers
+	held      map[*Port]shares
+	ports     map[portService]int // of its IDs, how many have each dynamic port
+	half      crowd.List[*ID]     // half-open requests of peers
 }
 
-// NewOwner makes an account for a user or a process.
+// portService is a dynamic port in the port space of a service ID, at a device's port.
+type portService struct {
+	port    *Port
+	service uint64
+}
+
+// NewOwner makes an account for a user or a process, of one port or of ports that are joined.
 func NewOwner(l Limits) *Owner {
-	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(),
-		ports: map[uint64]int{}}
+	return &Owner{routes: make(chan struct{}, maxRoutes), limits: l.orDefaults(), held: map[*Port]shares{},
+		ports: map[portService]int{}}
 }
 
 // SetLimits changes the limits of an account. An account above the new limits keeps its objects, but gets no more;
@@ -86,15 +94,19 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// Open opens an event channel on the account of o. Its IDs may name QPs of the tenant only (Host.CheckQP).
-func (p *Port) Open(o *Owner, tenant any) (*Channel, error) {
+// Open opens an event channel on the account of o. Its IDs may name QPs of the tenant only (Host.CheckQP). With all it
+// is over all ports that p was joined with, else over p.
+func (p *Port) Open(o *Owner, tenant any, all bool) (*Channel, error) {
 	if err := p.lock("open connection manager"); err != nil {
 		return nil, err
 	}
 	defer p.mu.Unlock()
-	ch := &Channel{port: p, owner: o, tenant: tenant, ids: list.New(), events: list.New(),
+	ch := &Channel{port: p, ports: p.alone, owner: o, tenant: tenant, ids: list.New(), events: list.New(),
 		ready: make(chan struct{}, 1), done: make(chan struct{})}
-	ch.at = p.channels.PushBack(ch)
+	if all {
+		ch.ports = p.mu.here().ports
+	}
+	ch.at = p.mu.here().channels.PushBack(ch)
 	return ch, nil
 }
 
@@ -125,8 +137,8 @@ func (p *Port) take(op string, o *Owner, what share) error {
 // holds then.
 func (p *Port) room(op string, o *Owner, what share) error {
 	free := p.most[what] - p.used[what]
-	if free <= 0 || o.limits.Fair && o.held[what] >= free {
-		return driver.Refuse(op, shareText[what]+" of one owner", o.held[what]+1,
+	if held := o.held[p][what]; free <= 0 || o.limits.Fair && held >= free {
+		return driver.Refuse(op, shareText[what]+" of one owner", held+1,
 			fmt.Sprintf("%d: of the port's %d, an owner may hold as many as stay free for others; close some first",
 				free, p.most[what]), ib.ErrLimit)
 	}
@@ -136,7 +148,11 @@ func (p *Port) room(op string, o *Owner, what share) error {
 // hold counts n more for an owner, whatever it holds, or -n less.
 func (p *Port) hold(o *Owner, what share, n int) {
 	p.used[what] += n
-	o.held[what] += n
+	held := o.held[p]
+	held[what] += n
+	if o.held[p] = held; held == (shares{}) {
+		delete(o.held, p)
+	}
 }
 
 // charge tells the account's owner of more memory, which it may refuse, or less.
@@ -147,25 +163,29 @@ func (o *Owner) charge(bytes int64) error {
 	return o.limits.Charge(bytes)
 }
 
-// takeID counts one more ID, if the owner may have it.
-func (o *Owner) takeID(op string) error {
+// heap is what an ID of the channel uses.
+func (ch *Channel) heap() int64 { return idHeap + portHeap*int64(len(ch.ports)-1) }
+
+// takeID counts one more ID, of so many bytes, if the owner may have it.
+func (o *Owner) takeID(op string, bytes int64) error {
 	if o.ids+o.lingering >= o.limits.IDs {
 		return overLimit(op, "IDs", o.limits.IDs)
 	}
-	if err := o.charge(idHeap); err != nil {
+	if err := o.charge(bytes); err != nil {
 		return err
 	}
 	o.ids++
 	return nil
 }
 
-// giveID undoes takeID. The connection that the ID had may linger.
-func (o *Owner) giveID(lingers bool) {
+// give undoes takeID. The connection that the ID had may linger.
+func (id *ID) give() {
+	o := id.ch.owner
 	o.ids--
-	if lingers {
-		_ = o.charge(connHeap - idHeap)
+	if id.lingers {
+		_ = o.charge(connHeap - id.ch.heap())
 	} else {
-		_ = o.charge(-idHeap)
+		_ = o.charge(-id.ch.heap())
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/goroce/goroce/ib"
@@ -45,17 +43,21 @@ type Options struct {
 
 	// Route finds the path MTU of a route, or a Linux error number; nil if there is no network to ask. It may block.
 	Route func(src, dst netip.Addr, want ib.MTU) (ib.MTU, int)
+
+	// Source returns the address from which the host's routes lead to dst; the zero value if it is not known. It
+	// chooses among several devices, and is nil if there is no network to ask. It may block.
+	Source func(dst netip.Addr) netip.Addr
 }
 
 // Port is the connection manager of a device's port.
 type Port struct {
-	host Host
-	opts Options
-	due  atomic.Int64 // ib.Instant: when the shard must call Next; 0 for at once
+	host  Host
+	opts  Options
+	due   atomic.Int64 // ib.Instant: when the shard must call Next; 0 for at once
+	alone []*Port      // the port
 
-	mu        lock
+	mu        hubLock
 	m         *cm.Manager
-	channels  *list.List    // of *Channel
 	conns     map[cm.ID]*ID // of connections, resolutions and requests that are not over
 	lingering map[cm.ID]*Owner
 	most      shares // what the port has
@@ -63,40 +65,7 @@ type Port struct {
 	listeners map[cm.ListenID]*ID
 	dials     dials
 	binds     map[bindKey]binding // what is reserved of each service ID
-	sweep     uint64              // counts calls of addressGone
 	closed    bool
-}
-
-// lock is the lock of a Port. A shard waits for it, so no call holds it for work whose amount an application chooses:
-// after MaxHold IDs it breathes. Tests read most.
-type lock struct {
-	sync.Mutex
-	touched int // IDs that the present hold has changed
-	most    int // largest touched so far
-}
-
-// MaxHold is how many IDs a hold of Port.mu changes before others get the lock.
-const MaxHold = cm.MaxStep
-
-// Unlock ends a hold.
-func (l *lock) Unlock() {
-	l.most, l.touched = max(l.most, l.touched), 0
-	l.Mutex.Unlock()
-}
-
-// breathe lets others have the lock if the present hold has changed MaxHold IDs. It sends the messages that have come
-// of them, which therefore do not pile up. Afterwards anything may have changed, p.closed too.
-func (p *Port) breathe() {
-	if p.mu.touched < MaxHold {
-		return
-	}
-	if !p.closed {
-		p.settle()
-	}
-	p.mu.Unlock()
-	p.host.FlushGSI()
-	runtime.Gosched() // whoever waits for the lock runs first
-	p.mu.Lock()
 }
 
 // New makes the connection manager of a host.
@@ -106,11 +75,13 @@ func New(h Host, o Options) *Port {
 		binary.LittleEndian.PutUint64(key[i:], o.Rand.Uint64())
 	}
 	mtu := func(cm.Path) ib.MTU { return h.MTU() }
-	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu}), channels: list.New(),
+	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu}),
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
 		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[bindKey]binding{},
 		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}
 	p.due.Store(int64(driver.Never))
+	p.alone = []*Port{p}
+	p.mu.hub.Store(&hub{ports: p.alone, channels: list.New()})
 	return p
 }
 
@@ -124,15 +95,20 @@ func (p *Port) lock(op string) error {
 	return nil
 }
 
-// unlock ends a call: it delivers events, and wakes the shard to send messages.
+// unlock ends a call: it delivers events, and wakes shards to send messages.
 func (p *Port) unlock() {
-	p.settle()
+	p.mu.here().settle()
 	p.mu.Unlock()
+}
+
+// nudge has the port's shard look at its state machine, from within a call for another port.
+func (p *Port) nudge() {
+	p.due.Store(0)
 	p.host.WakeGSI()
 }
 
-// settle delivers the state machine's events, and sets due.
-func (p *Port) settle() {
+// settle delivers the state machine's events, and sets due. It reports whether that is sooner than before.
+func (p *Port) settle() (sooner bool) {
 	var ev cm.Event
 	for p.m.NextEvent(&ev) {
 		p.handle(&ev)
@@ -141,7 +117,7 @@ func (p *Port) settle() {
 	if p.m.Pending() || len(p.dials.lost) > 0 {
 		at = 0
 	}
-	p.due.Store(int64(at))
+	return p.due.Swap(int64(at)) > int64(at)
 }
 
 // Deadline returns when Next must be called (engine.GSI).
@@ -192,60 +168,6 @@ func (p *Port) Next(now ib.Instant, to *link.Run, mad *[wire.MADLen]byte) bool {
 	return false
 }
 
-// AddressGone queues CMAddrChange for the IDs with local address g, which the port has lost.
-func (p *Port) AddressGone(g ib.GID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sweep++
-	var all []*Channel // p.channels may change while the lock is free
-	for e := p.channels.Front(); e != nil; e = e.Next() {
-		all = append(all, e.Value.(*Channel))
-	}
-	for _, ch := range all {
-		for ch.sweep(g.Addr()) {
-			p.breathe()
-		}
-	}
-}
-
-// sweep queues CMAddrChange for MaxHold IDs of the channel, if they have the local address a. It reports whether there
-// are more. IDs that are done go to the end of the list, where new IDs are.
-func (ch *Channel) sweep(a netip.Addr) (more bool) {
-	for range MaxHold {
-		e := ch.ids.Front()
-		if e == nil || e.Value.(*ID).swept == ch.port.sweep {
-			return false
-		}
-		id := e.Value.(*ID)
-		id.swept = ch.port.sweep
-		ch.ids.MoveToBack(e)
-		ch.port.mu.touched++
-		if id.local.IsValid() && id.local.Addr() == a {
-			ch.put(id, ib.CMEvent{Type: ib.CMAddrChange, Status: -errnoNoAddr})
-		}
-	}
-	return true
-}
-
-// Close ends all channels and IDs with the device. Their last messages are in the state machine then, for FlushGSI.
-func (p *Port) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.host.Now()
-	for c := p.channels.Front(); c != nil; c = c.Next() {
-		ch := c.Value.(*Channel)
-		for e := ch.ids.Front(); e != nil; e = e.Next() {
-			id := e.Value.(*ID)
-			for !id.release(now) {
-			}
-			ch.put(id, ib.CMEvent{Type: ib.CMDeviceRemoval})
-		}
-		ch.end()
-	}
-	p.settle()
-	p.closed = true
-}
-
 // Stats returns the counters.
 func (p *Port) Stats() cm.Stats {
 	p.mu.Lock()
@@ -257,14 +179,14 @@ func (p *Port) Stats() cm.Stats {
 func (p *Port) Held(ch *Channel) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ch.owner.held[connections]
+	return ch.owner.held[p][connections]
 }
 
 // LongestHold returns the largest number of IDs that changed in one hold of the lock, for tests.
 func (p *Port) LongestHold() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.most
+	return p.mu.here().most
 }
 
 // addrOf returns the address of a GID with a port.

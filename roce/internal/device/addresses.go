@@ -131,8 +131,20 @@ func (d *Device) setGIDs(t *gidTable) {
 // SetMTU is that of roce.Device.
 func (d *Device) SetMTU(bytes int) {
 	mtu := min(max(ib.MTUFor(bytes), ib.MTU256), d.maxMTU)
-	d.engine.SetMTU(mtu)
+	d.engine.SetMTU(mtu, d.frame(min(bytes, d.caps.MTU)))
 	d.mtu.Store(int32(mtu)) // after engine.SetMTU, so that Modify accepts the MTU that QueryPort returns
+}
+
+// headers is the most that IP and UDP headers, BTH, RETH, immediate data and ICRC take of a frame.
+const headers = 40 + 8 + 12 + 16 + 4 + 4
+
+// frame returns how many bytes of payload surely fit an IP packet of so many, which may be above the active MTU: that
+// is a power of two. Options.ActiveMTU bounds packets, too.
+func (d *Device) frame(bytes int) int {
+	if d.opts.ActiveMTU != 0 {
+		return 0
+	}
+	return bytes - headers
 }
 
 // checkAH refuses an address vector that the port cannot send to.
@@ -140,7 +152,17 @@ func checkAH(op string, ah *ib.AHAttr, t gidTable) error {
 	if err := qp.CheckAH(op, ah, &qp.Limits{GIDs: len(t)}); err != nil {
 		return err
 	}
-	return checkSource(op, ah, t)
+	if err := checkSource(op, ah, t); err != nil && !mixedGroup(ah, t) {
+		return err
+	}
+	return nil
+}
+
+// mixedGroup reports whether an address vector is of a group of another family than its source: rdma_rxe makes handles
+// of such, too. No packet could have such addresses: the engine drops them.
+func mixedGroup(ah *ib.AHAttr, t gidTable) bool {
+	i := ah.SGIDIndex
+	return i >= 0 && i < len(t) && t[i].held && t[i].gid.Is4() != ah.DGID.Is4() && ah.DGID.Addr().IsMulticast()
 }
 
 // checkSource refuses an address vector whose source GID is not in the table, or was removed, or

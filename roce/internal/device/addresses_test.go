@@ -237,6 +237,22 @@ func TestAddressGone(t *testing.T) {
 	}
 }
 
+// TestSetNetIf: the rows of the GID table have the interface's name, and a change is told.
+func TestSetNetIf(t *testing.T) {
+	dev := newWorld(t, 1, 1<<14, plain).a.dev
+	for _, name := range []string{"eth7", "eth7", "eth8"} {
+		dev.SetNetIf(name)
+		port, err := dev.QueryPort(1)
+		must(t, err)
+		gids, err := dev.GIDs(1)
+		must(t, err)
+		if port.NetIf != name || gids[0].NetIf != name {
+			t.Errorf("got interface %q, of the GID %q, want %q", port.NetIf, gids[0].NetIf, name)
+		}
+	}
+	wantChanges(t, dev, 2)
+}
+
 // TestMTUChange: the active MTU follows the interface, but never exceeds its initial value;
 // connected QPs keep their path MTU.
 func TestMTUChange(t *testing.T) {
@@ -263,12 +279,12 @@ func TestMTUChange(t *testing.T) {
 	}
 	w.makeQP(w.a)
 	w.modify(w.a.qp, ib.QPAttr{State: ib.StateInit, Port: 1}, ib.Required(ib.RC, ib.StateInit))
-	attr := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: ib.MTU1024, DestQPN: 9}
+	attr := ib.QPAttr{State: ib.StateRTR, AH: ib.AHAttr{DGID: gidB}, PathMTU: 8192, DestQPN: 9}
 	mask := ib.Required(ib.RC, ib.StateRTR)
 	if err := w.a.qp.Modify(attr, mask); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("path MTU 1024 on a port with 512: %v, want ErrInvalid", err)
+		t.Errorf("path MTU 8192: %v, want ErrInvalid", err)
 	}
-	attr.PathMTU = ib.MTU512
+	attr.PathMTU = ib.MTU4096 // of short messages
 	w.modify(w.a.qp, attr, mask)
 }
 

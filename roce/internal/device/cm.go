@@ -28,7 +28,7 @@ type cmHost struct{ *Device }
 
 func (d *Device) newCM() *cma.Port {
 	return cma.New(cmHost{d}, cma.Options{Name: d.opts.Name, GUID: d.guid, Rand: newRand(d.opts.Seed, streamCM),
-		MaxRdAtomic: maxRdAtomic, HopLimit: defaultHops, Route: d.opts.Route})
+		MaxRdAtomic: maxRdAtomic, HopLimit: defaultHops, Route: d.opts.Route, Source: d.opts.Source})
 }
 
 // Now returns the time: with Options.Manual that of Options.Clock, or of the last Step.
@@ -74,17 +74,34 @@ func (h cmHost) FlushGSI() { h.engine.FlushGSI() }
 
 // OpenCM opens an event channel of the port's connection manager for this process.
 func (d *Device) OpenCM() (ib.CM, error) {
-	ch, err := d.OpenCMFor(d.cmOwn, nil)
+	ch, err := d.OpenCMFor(d.cmOwn, nil, false)
 	if err != nil {
 		return nil, err
 	}
 	return ch, nil
 }
 
-// OpenCMFor opens an event channel on the account of o. Its IDs may name QPs of tenant t only.
-func (d *Device) OpenCMFor(o *CMOwner, t Tenant) (*CM, error) { return d.cm.Open(o, t) }
+// OpenCMFor opens an event channel on the account of o. Its IDs may name QPs of tenant t only. With all they may be on
+// any device that d was joined with (JoinCM), as their addresses say; HasCMID tells on which.
+func (d *Device) OpenCMFor(o *CMOwner, t Tenant, all bool) (*CM, error) { return d.cm.Open(o, t, all) }
 
-// NewCMOwner makes an account for a user or a process.
+// JoinCM joins the connection managers of devices that have no channels yet, once: accounts are for all of them.
+func JoinCM(devices ...*Device) {
+	var ports []*cma.Port
+	for _, d := range devices {
+		ports = append(ports, d.cm)
+	}
+	cma.Join(ports...)
+}
+
+// HasCMID reports whether an ID is on this device. One without an address is on the device by which its channel was
+// opened.
+func (d *Device) HasCMID(id *CMID) bool { return id.Port() == d.cm }
+
+// ListensCMID reports whether an ID is a listener that takes requests to this device.
+func (d *Device) ListensCMID(id *CMID) bool { return id.ListensAt(d.cm) }
+
+// NewCMOwner makes an account for a user or a process, on the device and those that it is joined with.
 func (d *Device) NewCMOwner(l CMLimits) *CMOwner { return cma.NewOwner(l) }
 
 // SetCMLimits changes the limits of an account.

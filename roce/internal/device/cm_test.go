@@ -336,7 +336,7 @@ func TestCMLoopback(t *testing.T) {
 // asTenant opens a channel for a tenant.
 func (w *world) asTenant(h *host, l device.CMLimits, tenant device.Tenant) *cmEnd {
 	w.t.Helper()
-	ch, err := h.dev.OpenCMFor(h.dev.NewCMOwner(l), tenant)
+	ch, err := h.dev.OpenCMFor(h.dev.NewCMOwner(l), tenant, false)
 	must(w.t, err)
 	return &cmEnd{w, h, ch}
 }
@@ -354,7 +354,7 @@ func TestCMLimits(t *testing.T) {
 	}})
 	var b [2]*cmEnd
 	for i := range b {
-		ch, err := w.b.dev.OpenCMFor(owner, nil)
+		ch, err := w.b.dev.OpenCMFor(owner, nil, false)
 		must(t, err)
 		b[i] = &cmEnd{w, w.b, ch}
 	}
@@ -416,7 +416,7 @@ func TestCMRoutes(t *testing.T) {
 			<-answer
 			return ib.MTU1024, 0
 		}}).dev
-		ch, err := dev.OpenCMFor(dev.NewCMOwner(device.CMLimits{IDs: ids}), nil)
+		ch, err := dev.OpenCMFor(dev.NewCMOwner(device.CMLimits{IDs: ids}), nil, false)
 		must(t, err)
 		var left ib.CMID
 		for range ids {

@@ -28,11 +28,12 @@ type Device struct {
 	mem      *mr.Table
 	engine   *engine.Engine
 	events   *eventQueue
-	fatal    atomic.Bool   // EventDeviceFatal was raised
-	port     atomic.Uint32 // ib.PortState
-	mtu      atomic.Int32  // the port's active MTU, an ib.MTU
-	phys     atomic.Uint32 // ib.PhysState
-	speed    atomic.Int64  // Mb/s
+	fatal    atomic.Bool            // EventDeviceFatal was raised
+	port     atomic.Uint32          // ib.PortState
+	mtu      atomic.Int32           // the port's active MTU, an ib.MTU
+	netif    atomic.Pointer[string] // name of the network interface
+	phys     atomic.Uint32          // ib.PhysState
+	speed    atomic.Int64           // Mb/s
 	gids     atomic.Pointer[gidTable]
 	cm       *cma.Port
 	cmOwn    *cma.Owner // account of this process
@@ -99,6 +100,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.port.Store(uint32(ib.PortActive))
 	d.phys.Store(uint32(ib.PhysLinkUp))
 	d.mtu.Store(int32(mtu))
+	d.netif.Store(&caps.NetIf)
 	d.gids.Store(newGIDTable(caps.Local))
 	newTable := mr.NewTable
 	if len(links) > 1 {
@@ -113,7 +115,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		OnOffloadOff:  opts.OnOffloadOff,
 		OnStall:       opts.OnStall,
 		PinSourcePort: opts.PinSourcePort,
-		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, MaxRdAtomic: maxRdAtomic, Stage: stage,
+		Limits: qp.Limits{GIDs: len(caps.Local), MTU: mtu, Frame: d.frame(caps.MTU), MaxRdAtomic: maxRdAtomic,
+			Stage:       stage,
 			Unreachable: func(peer ib.GID) uint32 { return d.lost.errno(peer, cmHost{d}.Now()) }}}, owner{d})
 	if err != nil {
 		return nil, err
@@ -172,7 +175,7 @@ func (d *Device) QueryPort(port int) (ib.PortAttr, error) {
 		Caps: ib.PortCM | ib.PortIPBasedGIDs, Speed: int(d.speed.Load()), MaxMTU: ib.MTU4096,
 		ActiveMTU:   ib.MTU(d.mtu.Load()),
 		MaxMsgSize:  maxMsgSize,
-		GIDTableLen: len(*d.gids.Load()), NetIf: d.caps.NetIf}, nil
+		GIDTableLen: len(*d.gids.Load()), NetIf: *d.netif.Load()}, nil
 }
 
 // GIDs returns the GID table: the link's addresses, without rows that are empty.
@@ -183,7 +186,7 @@ func (d *Device) GIDs(port int) ([]ib.GIDEntry, error) {
 	table := []ib.GIDEntry{}
 	for i, row := range *d.gids.Load() {
 		if row.held {
-			table = append(table, ib.GIDEntry{GID: row.gid, Index: i, NetIf: d.caps.NetIf})
+			table = append(table, ib.GIDEntry{GID: row.gid, Index: i, NetIf: *d.netif.Load()})
 		}
 	}
 	return table, nil
@@ -225,6 +228,13 @@ func (d *Device) SetPortState(state ib.PortState) {
 func (d *Device) SetPhys(state ib.PhysState, speed int) {
 	d.phys.Store(uint32(state))
 	d.speed.Store(int64(speed))
+}
+
+// SetNetIf is that of roce.Device.
+func (d *Device) SetNetIf(name string) {
+	if *d.netif.Swap(&name) != name {
+		d.raise(ib.Event{Type: ib.EventGIDChange})
+	}
 }
 
 func checkPort(op string, port int) error {

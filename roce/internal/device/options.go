@@ -22,6 +22,7 @@ type Options struct {
 	OnStall       func(late time.Duration)
 	ActiveMTU     ib.MTU
 	Route         func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
+	Source        func(dst netip.Addr) netip.Addr
 }
 
 // Limits of the software device.

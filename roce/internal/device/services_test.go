@@ -227,3 +227,36 @@ func TestSharedMemory(t *testing.T) {
 		t.Errorf("write by the key that may only read: got %v, want %v", wc.Status, ib.WCRemAccessErr)
 	}
 }
+
+// TestMixedGroup: a handle for a group of the other family is made, as rdma_rxe does, and what is sent to it goes
+// nowhere, without harm to what follows; one for a host of the other family is refused.
+func TestMixedGroup(t *testing.T) {
+	w := newWorld(t, 1, 8192, plain)
+	w.a.qp, w.b.qp = w.newQP(w.a, ib.QPInit{Type: ib.UD}), w.newQP(w.b, ib.QPInit{Type: ib.UD})
+	w.datagramUp(w.a.qp)
+	w.datagramUp(w.b.qp)
+	group, host := "ff0e::1", "2001:db8::1"
+	if w.a.gid().Addr().Is6() {
+		group, host = "224.1.2.3", "192.0.2.1"
+	}
+	ah := func(to ib.GID) ib.AHNum {
+		h, err := w.a.pd.CreateAH(ib.AHAttr{DGID: to})
+		must(t, err)
+		return h.Num()
+	}
+	w.recv(w.b, ib.RecvWR{ID: 9, SGL: w.b.sge(0, 140)})
+	for _, to := range []ib.GID{ib.GIDFromAddr(netip.MustParseAddr(group)), gidB} {
+		w.send(w.a, ib.SendWR{ID: 3, Opcode: ib.WRSend, SGL: w.a.sge(0, 100), AH: ah(to), RemoteQPN: w.b.qp.Num(),
+			RemoteQKey: qkey})
+		if wc := w.poll(w.a); wc.Status != ib.WCSuccess {
+			t.Errorf("to %v: got %v, want success", to.Addr(), wc.Status)
+		}
+	}
+	if wc := w.poll(w.b); wc.ID != 9 || wc.Status != ib.WCSuccess {
+		t.Errorf("receiver: %+v, want success", wc)
+	}
+	refused := ib.AHAttr{DGID: ib.GIDFromAddr(netip.MustParseAddr(host))}
+	if _, err := w.a.pd.CreateAH(refused); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("a host of the other family: %v, want %v", err, ib.ErrInvalid)
+	}
+}

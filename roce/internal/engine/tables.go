@@ -70,5 +70,7 @@ func (e *Engine) SetGroup(gid ib.GID, members []*QP) {
 // SetGIDs sets the number of rows of the port's GID table on all shards.
 func (e *Engine) SetGIDs(rows int) { e.Each(func(s *Shard) { s.limits.GIDs = rows }) }
 
-// SetMTU sets the port's active MTU, which limits later path MTUs, on all shards.
-func (e *Engine) SetMTU(mtu ib.MTU) { e.Each(func(s *Shard) { s.limits.MTU = mtu }) }
+// SetMTU sets the port's active MTU, and the most payload that fits a frame, on all shards.
+func (e *Engine) SetMTU(mtu ib.MTU, frame int) {
+	e.Each(func(s *Shard) { s.limits.MTU, s.limits.Frame = mtu, frame })
+}

@@ -117,6 +117,9 @@ func (t *transmitter) add(q *QP, p *qp.TxPacket) error {
 	if p.AH != nil {
 		path = &t.path
 		*path = *p.AH.Owner.(*link.Run)
+		if path.Src.Is4() != path.Dst.Is4() { // a group of the other family: no packet could have such addresses
+			return nil
+		}
 		path.SrcPort = t.s.sourcePort(path.FlowLabel, q.num, p.DestQP)
 	}
 	most := t.s.runLimit(q, p, path)

@@ -1,4 +1,4 @@
-/* What the rules of cm_rules.c are made of: IDs with channels of their own, events as text, a connection. */
+/* What the rules of cm_rules.c and cm_devices.c are made of: IDs with channels of their own, events as text, a connection. */
 #ifndef CM_RULES_H
 #define CM_RULES_H
 
@@ -50,7 +50,7 @@ static union address address(const char *text, int port)
 }
 
 /* named returns an address, the device's by a name that does not depend on the machine. */
-static const char *named(const struct sockaddr *a)
+static inline const char *named(const struct sockaddr *a)
 {
 	static char text[INET6_ADDRSTRLEN];
 
@@ -232,7 +232,7 @@ static struct pair requested(enum rdma_port_space space)
 	return p;
 }
 
-static struct pair connected(void)
+static inline struct pair connected(void)
 {
 	struct pair p = requested(RDMA_PS_TCP);
 
@@ -242,7 +242,7 @@ static struct pair connected(void)
 	return p;
 }
 
-static void end_pair(struct pair *p)
+static inline void end_pair(struct pair *p)
 {
 	if (p->passive->qp)
 		rdma_destroy_qp(p->passive);

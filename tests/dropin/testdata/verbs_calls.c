@@ -261,7 +261,7 @@ static void transition(size_t type, enum ibv_qp_state from, enum ibv_qp_state to
 static void values(void)
 {
 	static const uint32_t access[] = {0, 1, 8, 15, 16, 32, 64, 128, 256, 512, 1 << 10, 1 << 15, 1 << 19, 1 << 20, 1u << 31};
-	static const int mtus[] = {0, IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, 6, 7};
+	static const int mtus[] = {0, IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096, 6, 7};
 	static const int lines[] = {0, 5, 6, 7, 8, 255}, timers[] = {0, 31, 32, 255}, atomics[] = {0, 128, 129, 255};
 	static const uint32_t numbers[] = {0, 1, 2, 0xFFFFFE, 0xFFFFFF};
 

@@ -58,6 +58,35 @@ static void beyond(void)
 	wait_wc(q, IBV_WC_SUCCESS);
 }
 
+/* limits asks for more than the device has of each: the library itself refuses it. */
+static void limits(void)
+{
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq_attr more = {0};
+	struct ibv_device_attr d;
+	struct ibv_srq *s;
+
+	open_first();
+	IS(0, ibv_query_device(ctx, &d));
+	const struct ibv_qp_cap caps[] = {
+		{.max_send_wr = d.max_qp_wr + 1}, {.max_recv_wr = d.max_qp_wr + 1}, {.max_send_sge = d.max_sge + 1},
+		{.max_recv_sge = d.max_sge + 1}, {.max_inline_data = 1 << 20},
+	};
+	for (size_t i = 0; i < sizeof(caps) / sizeof(*caps); i++) {
+		struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = caps[i]};
+		FAILS(EINVAL, ibv_create_qp(pd, &init));
+	}
+	MUST(s = ibv_create_srq(pd, &srq));
+	more.max_wr = d.max_srq_wr + 1;
+	IS(EINVAL, ibv_modify_srq(s, &more, IBV_SRQ_MAX_WR));
+	srq.attr.max_wr = d.max_srq_wr + 1;
+	FAILS(EINVAL, ibv_create_srq(pd, &srq));
+	srq.attr = (struct ibv_srq_attr){.max_wr = 1, .max_sge = d.max_srq_sge + 1};
+	FAILS(EINVAL, ibv_create_srq(pd, &srq));
+	FAILS(EINVAL, ibv_create_cq(ctx, d.max_cqe + 1, NULL, NULL, 0));
+	IS(EINVAL, ibv_resize_cq(cq, d.max_cqe + 1));
+}
+
 static void arguments(void)
 {
 	struct ibv_comp_channel *channel;
@@ -1101,7 +1130,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"sizes", sizes}, {"beyond", beyond}, {"arguments", arguments}, {"memory", memory}, {"requests", requests}, {"extended", extended},
+	{"sizes", sizes}, {"beyond", beyond}, {"arguments", arguments}, {"limits", limits}, {"memory", memory}, {"requests", requests}, {"extended", extended},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
 	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},

@@ -38,7 +38,7 @@ const shell = "dash"
 // a crc32 module rdma_rxe refuses to add a link.
 var guestModules = []string{
 	"virtio_pci", "virtio_console", "virtio_net",
-	"crc32_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs", "rdma_ucm", "sch_netem",
+	"crc32_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs", "rdma_ucm", "sch_netem", "dummy",
 }
 
 // Libraries that programs load by name, so that ldd does not show them: the rxe
@@ -154,8 +154,10 @@ func addModules(a *archive, k unpacked) error {
 			return fmt.Errorf("dependencies of module %s: %w", module, err)
 		}
 		for line := range strings.Lines(string(output)) {
-			// Lines read "insmod PATH" or, for what is in the kernel, "builtin NAME".
+			// Lines read "insmod PATH", with options that this machine has for the module, or, for what is in the
+			// kernel, "builtin NAME".
 			path, found := strings.CutPrefix(strings.TrimSpace(line), "insmod ")
+			path, _, _ = strings.Cut(path, " ")
 			if !found || seen[path] {
 				continue
 			}

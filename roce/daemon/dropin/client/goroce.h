@@ -278,6 +278,12 @@ struct goroce_group {
 	uint8_t  gid[16];
 };
 
+#define GOROCE_CM_ALL_DEVICES 1
+
+struct goroce_open_cm {
+	uint32_t flags;
+};
+
 struct goroce_cm_signal { /* on the socket of a channel */
 	uint32_t reserved;
 };
@@ -358,7 +364,7 @@ struct goroce_cm_id_attr {
 	struct goroce_cm_addr local, remote;
 	uint32_t              path_mtu; /* bytes */
 	struct goroce_ah      ah;
-	uint32_t              reserved;
+	uint32_t              device; /* 1 more than the index of its device; 0 for that of the connection */
 };
 
 #define GOROCE_CM_NO_EVENT 0xFFFFFFFFu

@@ -43,14 +43,15 @@ struct cm_session;
 struct cm_session *cm_session(int *err);
 /* cm_session_of returns the connection with a number, also if its daemon has ended; NULL if it is another process's. */
 struct cm_session *cm_session_of(uint64_t number);
-const struct goroce_device_reply *cm_device(const struct cm_session *s);
+/* cm_device returns a device of the daemon, by 1 more than its index; 0 is the connection's own. */
+const struct goroce_device_reply *cm_device(const struct cm_session *s, uint32_t device);
 uint64_t cm_number(const struct cm_session *s);
 struct cm_ids *cm_ids(struct cm_session *s);
 /* cm_ended reports whether the daemon has ended; cm_end makes it so for this process. */
 bool cm_ended(const struct cm_session *s);
 void cm_end(struct cm_session *s);
 int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size);
-int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd);
+int cm_ask_fd(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size, int *fd);
 
 /* cm_ids.c: what the process knows of the IDs of a connection. */
 struct cm_id {

@@ -148,13 +148,14 @@ static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags
 
 static int open_channel(int flags, int *fd)
 {
+	const struct goroce_open_cm how = { .flags = GOROCE_CM_ALL_DEVICES };
 	struct goroce_object made;
 	struct cm_session *s;
 	int err;
 
 	s = cm_session(&err);
 	if (!err)
-		err = cm_ask_fd(s, GOROCE_OPEN_CM, &made, sizeof(made), fd);
+		err = cm_ask_fd(s, GOROCE_OPEN_CM, &how, sizeof(how), &made, sizeof(made), fd);
 	if (err)
 		return err;
 	err = set_up(*fd, s, made.handle, flags);

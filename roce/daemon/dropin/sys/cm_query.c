@@ -77,8 +77,10 @@ int cm_query_route(struct cm_command *c)
 	cm_addr_out(&a.local, &resp.src_addr);
 	cm_addr_out(&a.remote, &resp.dst_addr);
 	if (placed(&a)) {
-		resp.node_guid = htobe64(cm_device(c->ch.session)->node_guid);
-		resp.ibdev_index = cm_device(c->ch.session)->index;
+		const struct goroce_device_reply *dev = cm_device(c->ch.session, a.device);
+
+		resp.node_guid = htobe64(dev->node_guid);
+		resp.ibdev_index = dev->index;
 		resp.port_num = PORT;
 		gid_of(&a.local, resp.ib_route[0].sgid);
 	}
@@ -93,10 +95,12 @@ int cm_query_route(struct cm_command *c)
 static void device_out(const struct cm_command *c, const struct goroce_cm_id_attr *a,
 		       struct rdma_ucm_query_addr_resp *resp)
 {
+	const struct goroce_device_reply *dev = cm_device(c->ch.session, a->device);
+
 	if (!placed(a))
 		return;
-	resp->node_guid = htobe64(cm_device(c->ch.session)->node_guid);
-	resp->ibdev_index = cm_device(c->ch.session)->index;
+	resp->node_guid = htobe64(dev->node_guid);
+	resp->ibdev_index = dev->index;
 	resp->port_num = PORT;
 	resp->pkey = htons(PKEY);
 }

@@ -12,7 +12,8 @@
 
 struct cm_session {
 	struct control control;
-	struct goroce_device_reply device;
+	struct goroce_device_reply *devices; /* of the daemon; the first is the connection's */
+	uint32_t num_devices;
 	uint64_t number; /* random */
 	struct cm_ids ids;
 	struct cm_session *before; /* whose daemon has ended */
@@ -56,8 +57,25 @@ static int open_device(struct cm_session *s, const char name[64])
 	if (err)
 		return err;
 	close_all(call.fds, call.want_fds);
-	s->device = r.device;
+	s->devices[0] = r.device;
 	return 0;
+}
+
+/* take_devices opens the first device, and looks at the others, on which IDs may be, too. */
+static int take_devices(struct cm_session *s, const struct goroce_hello_reply *hello)
+{
+	const size_t most = sizeof(hello->names) / sizeof(*hello->names);
+	int err;
+
+	s->num_devices = hello->devices < most ? hello->devices : most;
+	if (!s->num_devices)
+		return ENODEV;
+	s->devices = calloc(s->num_devices, sizeof(*s->devices));
+	err = s->devices ? open_device(s, hello->names[0]) : ENOMEM;
+	for (uint32_t i = 1; i < s->num_devices && !err; i++)
+		err = cm_ask(s, GOROCE_QUERY_DEVICE, hello->names[i], sizeof(hello->names[i]), &s->devices[i],
+			     sizeof(s->devices[i]));
+	return err;
 }
 
 static int begin(struct cm_session *s)
@@ -71,7 +89,7 @@ static int begin(struct cm_session *s)
 	err = daemon_dial(&s->control, path, &hello);
 	if (err)
 		return err;
-	err = hello.devices ? open_device(s, hello.names[0]) : ENODEV;
+	err = take_devices(s, &hello);
 	if (err)
 		control_close(&s->control);
 	return err;
@@ -83,6 +101,8 @@ static struct cm_session *new_session(int *err)
 
 	*err = s ? begin(s) : ENOMEM;
 	if (*err) {
+		if (s)
+			free(s->devices);
 		free(s);
 		return NULL;
 	}
@@ -127,9 +147,9 @@ struct cm_session *cm_session_of(uint64_t number)
 	return s;
 }
 
-const struct goroce_device_reply *cm_device(const struct cm_session *s)
+const struct goroce_device_reply *cm_device(const struct cm_session *s, uint32_t device)
 {
-	return &s->device;
+	return &s->devices[device && device <= s->num_devices ? device - 1 : 0];
 }
 
 uint64_t cm_number(const struct cm_session *s)
@@ -160,10 +180,12 @@ int cm_ask(struct cm_session *s, uint16_t op, const void *body, size_t len, void
 	return control_call(&s->control, &call);
 }
 
-/* cm_ask_fd makes a request without a body whose reply has one descriptor. That is the program's to leave to children. */
-int cm_ask_fd(struct cm_session *s, uint16_t op, void *reply, size_t size, int *fd)
+/* cm_ask_fd makes a request whose reply has one descriptor. That is the program's to leave to children. */
+int cm_ask_fd(struct cm_session *s, uint16_t op, const void *body, size_t len, void *reply, size_t size, int *fd)
 {
-	struct call call = { .op = op, .give = -1, .reply = reply, .size = size, .want_fds = 1 };
+	struct call call = {
+		.op = op, .body = body, .len = len, .give = -1, .reply = reply, .size = size, .want_fds = 1,
+	};
 	int err = control_call(&s->control, &call);
 
 	if (!err) {

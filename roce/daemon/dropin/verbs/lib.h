@@ -173,6 +173,7 @@ struct context {
 	bool holds;             /* in a child: a timer that is not set has the number async_fd */
 	_Atomic uint32_t born;  /* the connection: forks of the process that made it */
 	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
+	_Atomic uint32_t active_mtu; /* of the port, in bytes, when a path MTU was above it; 0 before */
 	struct context *next, **link; /* of all contexts */
 	struct channel *channels;     /* guarded by the lock of all contexts */
 };
@@ -210,6 +211,9 @@ int close_object(struct ibv_context *v, uint32_t born, uint32_t handle);
 void context_set_ops(struct verbs_context *v);
 
 /* fail sets errno and returns NULL. */
+/* why.c: above reports whether a value is above a limit, and prints that with GOROCE_DEBUG=1: the daemon never sees it. */
+bool above(const char *call, const char *attr, uint64_t value, const char *limit, uint64_t most);
+
 static inline void *fail(int err)
 {
 	errno = err;

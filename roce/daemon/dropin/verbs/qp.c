@@ -135,6 +135,8 @@ static void release(struct qp *q)
 	free(q);
 }
 
+static const char create[] = "ibv_create_qp";
+
 /* check refuses what rdma_rxe refuses with EINVAL. */
 static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 {
@@ -160,9 +162,13 @@ static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 	default:
 		return EINVAL;
 	}
-	if (c->max_send_wr > d->max_qp_wr || c->max_send_sge > d->max_sge || c->max_inline_data > d->max_inline)
+	if (above(create, "max_send_wr", c->max_send_wr, "max_qp_wr", d->max_qp_wr) ||
+	    above(create, "max_send_sge", c->max_send_sge, "max_sge", d->max_sge) ||
+	    above(create, "max_inline_data", c->max_inline_data, "what is inline in a request", d->max_inline))
 		return EINVAL;
-	if (receives(a->qp_type) && !a->srq && (c->max_recv_wr > d->max_qp_wr || c->max_recv_sge > d->max_sge))
+	if (receives(a->qp_type) && !a->srq &&
+	    (above(create, "max_recv_wr", c->max_recv_wr, "max_qp_wr", d->max_qp_wr) ||
+	     above(create, "max_recv_sge", c->max_recv_sge, "max_sge", d->max_sge)))
 		return EINVAL;
 	return 0;
 }

@@ -1,6 +1,8 @@
 /* Queue pairs: states and attributes. */
 #include "lib.h"
 
+#include <stdio.h>
+
 enum { qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
 
@@ -83,6 +85,28 @@ static void set_state(struct ibv_qp *v, enum ibv_qp_state state)
 	__atomic_store_n(&v->state, state, __ATOMIC_RELAXED);
 }
 
+/* note_wide says once if the path MTU of a QP is above the port's, as rdma_rxe allows: its messages must be short. */
+static void note_wide(struct ibv_context *v, uint32_t path_mtu)
+{
+	static atomic_bool told;
+	_Atomic uint32_t *active = &context_of(v)->active_mtu;
+	struct goroce_port ask_for = {1, 0};
+	struct goroce_port_reply r;
+	int saved = errno;
+
+	if (path_mtu <= atomic_load(active) || atomic_load(&told) || quiet())
+		return;
+	if (!ask(v, GOROCE_QUERY_PORT, &ask_for, sizeof(ask_for), &r, sizeof(r))) {
+		atomic_store(active, r.active_mtu);
+		if (path_mtu > r.active_mtu && !atomic_exchange(&told, true))
+			fprintf(stderr,
+				"goroce: path_mtu of a QP is %u, active_mtu of the port %u: messages that do not fit a frame "
+				"fail; set it to active_mtu at both ends\n",
+				path_mtu, r.active_mtu);
+	}
+	errno = saved;
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask)
 {
 	struct goroce_qp_attr r = {.qp = v->handle};
@@ -102,6 +126,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	pthread_mutex_unlock(&v->mutex);
 	if (err && mask & IBV_QP_AV)
 		return failed(ah_refused(v->context, &attr->ah_attr, err));
+	if (!err && mask & IBV_QP_PATH_MTU)
+		note_wide(v->context, r.path_mtu);
 	if (err || !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_RESET)
 		return err;
 	atomic_store(&qp_of(v)->told, false);

@@ -53,7 +53,8 @@ static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 		return EOPNOTSUPP;
 	if (!a->pd || (a->srq_type == IBV_SRQT_XRC && (!a->xrcd || !a->cq)))
 		return EINVAL;
-	if (!a->attr.max_wr || a->attr.max_wr > d->max_srq_wr || a->attr.max_sge > d->max_srq_sge)
+	if (!a->attr.max_wr || above("ibv_create_srq", "max_wr", a->attr.max_wr, "max_srq_wr", d->max_srq_wr) ||
+	    above("ibv_create_srq", "max_sge", a->attr.max_sge, "max_srq_sge", d->max_srq_sge))
 		return EINVAL;
 	return 0;
 }
@@ -134,7 +135,8 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 
 	if (err)
 		return failed(err);
-	if (!request->max_wr || request->max_wr > context_of(q->v.context)->device->attr.max_srq_wr)
+	if (!request->max_wr || above("ibv_modify_srq", "max_wr", request->max_wr, "max_srq_wr",
+				      context_of(q->v.context)->device->attr.max_srq_wr))
 		return failed(EINVAL);
 	pthread_mutex_lock(&q->ring.lock);
 	err = shared_rings(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request),

@@ -1,6 +1,16 @@
 /* GOROCE_DEBUG=1 says why a QP has failed, once it has a completion with an error. */
 #include "lib.h"
 
+#include <inttypes.h>
+
+bool above(const char *call, const char *attr, uint64_t value, const char *limit, uint64_t most)
+{
+	if (value <= most)
+		return false;
+	debug("%s: %s is %" PRIu64 "; allowed: at most %" PRIu64 ", %s of the device", call, attr, value, most, limit);
+	return true;
+}
+
 enum { GOROCE_VENDOR = 0x67 }; /* the upper byte of vendor_err of completions whose reason the daemon knows */
 
 struct search {
