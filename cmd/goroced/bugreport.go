@@ -21,8 +21,8 @@ type bugreportCmd struct {
 // Help is printed under the flags.
 func (*bugreportCmd) Help() string {
 	return "The report has the version, the system, what doctor finds, the configuration, and state, counters, " +
-		"faults and failures of the daemon, with the end of its log where systemd keeps that. It has no contents of memory. " +
-		"Addresses are replaced by names, and keys, PSNs and QP numbers are left out; read it all the same " +
+		"faults and failures of the daemon, with the end of its log where systemd keeps that. It has no contents of " +
+		"memory. Addresses are replaced by names, and keys, PSNs and QP numbers are left out; read it all the same " +
 		"before you send it."
 }
 
