@@ -22,18 +22,18 @@ type perfCmd struct {
 	Test perf.Test `complete:"bw,lat" arg:"" help:"bw for bandwidth, lat for latency."`
 	Host string    `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
 
-	Connection perf.Service `complete:"RC,UC,UD" option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
+	Connection perf.Service `both:"" complete:"RC,UC,UD" option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
 	Port   int      `short:"p" default:"18515" help:"TCP port of the server; with -R rdma_cm's."`
 	GIDIdx int      `option:"GIDIndex" name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
-	MTU    int      `complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
+	MTU    int      `both:"" complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
 	CM     bool     `name:"rdma_cm" short:"R" help:"Meet and connect by rdma_cm, not over TCP; the same at both ends (perftest: not with UC)."`
-	Size   *int     `short:"s" type:"size" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
-	All    bool     `short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
-	Iters  *int     `short:"n" placeholder:"1000" help:"Messages of each queue pair and size (default 5000 for write bw, else 1000); the same at both ends."`
-	Secs   int      `option:"Duration" name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Of more than 5 s the progress is shown."`
-	NumQP  int      `option:"NumQP" name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
-	Bidir  bool     `name:"bidirectional" short:"b" help:"Both ends send, bw only; the same at both ends."`
+	Size   *int     `both:"" short:"s" type:"size" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
+	All    bool     `both:"" short:"a" help:"All sizes from 2 to 8 MiB, or to -s, or to a packet with UD; the same at both ends."`
+	Iters  *int     `both:"" short:"n" placeholder:"1000" help:"Messages of each queue pair and size (default 5000 for write bw, else 1000); the same at both ends."`
+	Secs   int      `both:"" option:"Duration" name:"duration" short:"D" placeholder:"SECONDS" help:"Run for so long instead, and measure the middle half of it; the same at both ends. Of more than 5 s the progress is shown."`
+	NumQP  int      `both:"" option:"NumQP" name:"qp" short:"q" default:"1" help:"Queue pairs, bw only; the same at both ends (default ${default})."`
+	Bidir  bool     `both:"" name:"bidirectional" short:"b" help:"Both ends send, bw only; the same at both ends."`
 	Tx     *int     `name:"tx-depth" short:"t" placeholder:"128" help:"Requests in flight of a queue pair (default 128 for bw, 1 for lat)."`
 	Rx     *int     `name:"rx-depth" short:"r" placeholder:"512" help:"Receives to keep posted on a queue pair, send only."`
 	CQMod  int      `name:"cq-mod" short:"Q" placeholder:"N" help:"Requests for each completion (default: a quarter of -t, at most 100; 1 above 8 KiB)."`
@@ -68,7 +68,7 @@ func (*perfCmd) Help() string {
 }
 
 // Run runs the subcommand.
-func (c *perfCmd) Run(a *app) error {
+func (c *perfCmd) Run(a *app, parsed *kong.Context) error {
 	faults, err := c.faultFlags.config()
 	if err != nil {
 		return err
@@ -78,6 +78,7 @@ func (c *perfCmd) Run(a *app) error {
 		return err
 	}
 	o := c.options(a)
+	o.Both = bothEnds(parsed)
 	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
 	err = c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		o.Here = c.here(d)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/goroce/goroce/cmd/goroced/internal/pingpong"
 	"github.com/goroce/goroce/ib"
 )
@@ -18,15 +20,15 @@ type pingpongCmd struct {
 
 	Port    int  `short:"p" default:"18515" help:"TCP port of the server."`
 	IBPort  int  `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
-	Size    *int `short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
-	MTU     *int `complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
-	NumQP   *int `name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
+	Size    *int `both:"" short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
+	MTU     *int `both:"" complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
+	NumQP   *int `both:"" name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
 	RxDepth int  `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
-	Iters   int  `short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
+	Iters   int  `both:"" short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
 	SL      int  `option:"SL" short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
 	Events  bool `short:"e" help:"Sleep until completions arrive."`
 	GIDIdx  int  `option:"GIDIndex" name:"gid-idx" short:"g" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
-	Check   bool `name:"chk" short:"c" help:"Check the data; give it at both ends."`
+	Check   bool `both:"" name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
 	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is faster."`
@@ -82,7 +84,7 @@ func (*pingpongCmd) Help() string {
 func (c *pingpongCmd) Validate() error { return c.refusedFlags.check() }
 
 // Run runs the subcommand.
-func (c *pingpongCmd) Run(a *app) error {
+func (c *pingpongCmd) Run(a *app, parsed *kong.Context) error {
 	faults, err := c.faultFlags.config()
 	if err != nil {
 		return err
@@ -90,6 +92,7 @@ func (c *pingpongCmd) Run(a *app) error {
 	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
 	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
 		o := c.options(a)
+		o.Both = bothEnds(parsed)
 		o.Here = c.here(d)
 		_, err := pingpong.Run(a.ctx, d, o)
 		return err

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"reflect"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/device"
@@ -31,6 +33,24 @@ func (f *deviceFlags) here(dev ib.Device) device.Here {
 	default:
 		return device.HereOf(dev, "--addr "+free.String())
 	}
+}
+
+// bothEnds returns the options of a command line that the other end needs, too, as it takes them, whichever tool it is:
+// those with the tag "both". They have the same short names in perftest and in rdma-core's pingpongs.
+func bothEnds(parsed *kong.Context) string {
+	var b strings.Builder
+	for _, f := range parsed.Flags() {
+		if !f.Tag.Has("both") || !f.Set {
+			continue
+		}
+		v := reflect.Indirect(f.Target)
+		if v.Kind() != reflect.Bool {
+			fmt.Fprintf(&b, " -%c %v", f.Short, v)
+		} else if v.Bool() {
+			fmt.Fprintf(&b, " -%c", f.Short)
+		}
+	}
+	return b.String()
 }
 
 // portTaken adds the command that works to the error of a program that finds UDP port 4791 taken at its address. local

@@ -14,6 +14,7 @@ import (
 // command that works, and the error of the one that does not work has it, too.
 func TestSameHost(t *testing.T) {
 	t.Parallel()
+	const offered = "on this machine `goroced ([^`]*--addr 127[^`]*)`"
 	a, _ := linktest.NewVeth(t, 1500)
 	for _, tt := range []struct{ server, client string }{
 		{"pingpong -n 20", "pingpong -n 20 ADDR"},
@@ -22,7 +23,6 @@ func TestSameHost(t *testing.T) {
 		{"rping -s", "rping -c -C 3 -a ADDR"},
 		{"rstream -C 3", "rstream -C 3 -s ADDR"},
 	} {
-		const offered = "on this machine `goroced ([^`]*--addr 127[^`]*)`"
 		server, _ := startIn(t, a, offered, strings.Fields(tt.server)...)
 		refused, _ := startIn(t, a, "", strings.Fields(strings.ReplaceAll(tt.client, "ADDR", a.Addr4.String()))...)
 		code, said := refused.wait(t), refused.err.String()
@@ -35,12 +35,13 @@ func TestSameHost(t *testing.T) {
 		client.done(t, works[1])
 		server.done(t, tt.server)
 
-		if tt.server == "pingpong -n 20" { // its command line has no other option that both ends need
-			server, m := startIn(t, a, offered, "pingpong")
-			client, _ := startIn(t, a, "", strings.Fields(m[1])...)
-			client.done(t, m[1])
-			server.done(t, "pingpong")
-		}
+	}
+	for _, args := range []string{"pingpong", "pingpong -n 30 -s 8K -c", "pingpong --service srq -q 3 -n 30",
+		"perf write bw -n 30 -q 2 -s 4096", "perf send bw -R -n 30 -c UD -s 512", "perf read lat -n 30 -m 512"} {
+		server, m := startIn(t, a, offered, strings.Fields(args)...)
+		client, _ := startIn(t, a, "", strings.Fields(m[1])...)
+		client.done(t, m[1])
+		server.done(t, args)
 	}
 }
 

@@ -69,8 +69,8 @@ func (o *Options) announce() {
 	if o.CM {
 		cm = " -R"
 	}
-	fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", o.awaited(), o.command(" HOST"),
-		o.Here.Client(fmt.Sprintf("goroced perf %v %v%s -p %d %%s %%v", o.Op, o.Test, cm, o.Port)))
+	fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", o.awaited(), o.command(o.Both+" HOST"),
+		o.Here.Client(fmt.Sprintf("goroced perf %v %v%s%s -p %d %%s %%v", o.Op, o.Test, cm, o.Both, o.Port)))
 }
 
 // command returns the command line of the other end, with goroced or the C tool.

@@ -56,6 +56,7 @@ type Options struct {
 
 	Gbits bool // bandwidth in Gb/s instead of MiB/s
 
+	Both string      // options that the other end needs, too, for the line of a server that waits: " -q 4"
 	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool

@@ -38,6 +38,7 @@ type Options struct {
 	// waits for its client without limit.
 	Timeout time.Duration
 
+	Both string      // options that the other end needs, too, for the line of a server that waits: " -c"
 	Here device.Here // what a client on this machine needs, for the line of a server that waits
 
 	Out io.Writer // output of the C tool

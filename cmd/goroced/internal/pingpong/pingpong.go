@@ -116,8 +116,8 @@ func (o *Options) meet(ctx context.Context) (*meet.Conn, error) {
 	}
 	conn, err := meet.Connect(ctx, meet.Options{Host: o.Host, Port: o.Port, Timeout: o.Timeout, Command: command,
 		Network: o.network, Listening: func() {
-			fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", peer, command(" HOST"),
-				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v -p %d %%s %%v", o.Service, o.Port)))
+			fmt.Fprintf(o.Log, "waiting for %s: %s%s\n", peer, command(o.Both+" HOST"),
+				o.Here.Client(fmt.Sprintf("goroced pingpong --service %v%s -p %d %%s %%v", o.Service, o.Both, o.Port)))
 		}})
 	return conn, waiting.Ended(ctx, err, "%s", peer)
 }
