@@ -61,4 +61,6 @@ type Options struct {
 	// known. It chooses among the devices of a daemon when a program connects by address without a source. It may
 	// take a moment.
 	Source func(dst netip.Addr) netip.Addr
+	// GUID is the node GUID; 0 makes one of the addresses that the link has when the device is opened.
+	GUID uint64
 }

@@ -281,3 +281,41 @@ func TestAddressTaken(t *testing.T) {
 	ns.Command(t, "ip", "addr", "add", "10.99.0.51/24", "dev", ns.IfName)
 	awaitAddr(t, dev, netip.MustParseAddr(addr), true)
 }
+
+// TestIndexes: the link-local address has index 0, as in the kernel's table, also if the device is opened while its
+// duplicate address detection is under way; and the node GUID is that of the MAC address, whatever addresses there are.
+func TestIndexes(t *testing.T) {
+	t.Parallel()
+	ns, _ := linktest.NewVeth(t, 1500)
+	first := func() (index int, guid uint64) {
+		t.Helper()
+		var dev roce.Device
+		err := ns.Do(func() (err error) {
+			dev, err = Open(Options{Link: "udp", NetIf: ns.IfName})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		for a, i := range table(t, dev) {
+			if a.IsLinkLocalUnicast() {
+				return i, dev.Attr().NodeGUID
+			}
+		}
+		return -1, dev.Attr().NodeGUID
+	}
+	index, guid := first()
+	ns.Command(t, "sysctl", "-w", "net.ipv6.conf."+ns.IfName+".accept_dad=1")
+	ns.Command(t, "sysctl", "-w", "net.ipv6.conf."+ns.IfName+".dad_transmits=1")
+	ns.Command(t, "ip", "link", "set", ns.IfName, "down")
+	ns.Command(t, "ip", "link", "set", ns.IfName, "up")
+	ns.Command(t, "ip", "address", "add", "10.97.0.1/24", "dev", ns.IfName)
+	again, guidAgain := first()
+	if index != 0 || again != 0 {
+		t.Errorf("got index %d, and %d while its detection is under way, want 0", index, again)
+	}
+	if guid == 0 || guid != guidAgain || guid>>24&0xFFFF != 0xFFFE {
+		t.Errorf("got node GUIDs %#x and %#x, want that of the MAC address", guid, guidAgain)
+	}
+}

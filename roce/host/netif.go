@@ -2,12 +2,14 @@ package host
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -26,6 +28,9 @@ type Interface struct {
 	Loopback bool
 	Default  bool         // Open uses it by default
 	Addrs    []netip.Addr // in GID order; link-local addresses have a zone
+
+	guid    uint64 // EUI-64 of the MAC address, as rdma_rxe's node GUID is; 0 if there is none
+	settles bool   // duplicate address detection of a link-local address is under way
 }
 
 // Device returns the name of the device that Open would open on the interface.
@@ -33,6 +38,17 @@ func (i *Interface) Device() string { return DevicePrefix + i.Name }
 
 // Interfaces returns the network interfaces that have addresses, in the kernel's order.
 func Interfaces() ([]Interface, error) {
+	list, err := interfaces()
+	return withAddress(list), err
+}
+
+// withAddress leaves out the interfaces that have no address yet.
+func withAddress(list []Interface) []Interface {
+	return slices.DeleteFunc(list, func(i Interface) bool { return len(i.Addrs) == 0 })
+}
+
+// interfaces is Interfaces with those that will have a link-local address soon.
+func interfaces() ([]Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
@@ -44,12 +60,12 @@ func Interfaces() ([]Interface, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
 		}
-		addrs := gidOrder(neigh.Usable(have), a.Name)
-		if len(addrs) == 0 {
-			continue
+		i := Interface{Name: a.Name, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Loopback: a.Flags&net.FlagLoopback != 0,
+			Addrs: gidOrder(neigh.Usable(have), a.Name), guid: eui64(a.HardwareAddr),
+			settles: slices.ContainsFunc(have, settles)}
+		if len(i.Addrs) > 0 || i.settles {
+			list = append(list, i)
 		}
-		list = append(list, Interface{Name: a.Name, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0,
-			Loopback: a.Flags&net.FlagLoopback != 0, Addrs: addrs})
 	}
 	route, err := defaultRoute(links)
 	if err != nil {
@@ -59,6 +75,20 @@ func Interfaces() ([]Interface, error) {
 		list[i].Default = true
 	}
 	return list, nil
+}
+
+// settles reports whether duplicate address detection of a link-local address is under way.
+func settles(a netlink.Addr) bool {
+	return a.IP.To4() == nil && a.IP.IsLinkLocalUnicast() &&
+		a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE
+}
+
+// eui64 makes an EUI-64 of a MAC address (RFC 4291, A; Linux's addrconf_addr_eui48), 0 if it is none.
+func eui64(mac net.HardwareAddr) uint64 {
+	if len(mac) != 6 || slices.Equal(mac, make(net.HardwareAddr, 6)) {
+		return 0
+	}
+	return binary.BigEndian.Uint64([]byte{mac[0] ^ 2, mac[1], mac[2], 0xFF, 0xFE, mac[3], mac[4], mac[5]})
 }
 
 // gidOrder sorts addresses as in Linux's GID tables: first the IPv6 link-local address, which is the default GID, then
@@ -135,7 +165,28 @@ func pick(list []Interface, route string) int {
 	return found
 }
 
-// addresses returns the addresses that o selects.
+// A link-local address can be used a second or two after its interface came up (RFC 4862, 5.4). Its GID has index 0 if
+// the device is opened after that, so Open waits for it: programs and scripts name GIDs by their index.
+const (
+	settleLimit = 3 * time.Second
+	settleLook  = 50 * time.Millisecond
+)
+
+// settled returns the interfaces, and which of them is the one of that name, or the default one for "": -1 if there is
+// none. It waits for the link-local address of that interface.
+func settled(name string) (list []Interface, i int, err error) {
+	for end := time.Now().Add(settleLimit); ; time.Sleep(settleLook) {
+		if list, err = interfaces(); err != nil {
+			return nil, -1, err
+		}
+		i = slices.IndexFunc(list, func(f Interface) bool { return f.Name == name || name == "" && f.Default })
+		if i < 0 || !list[i].Up || !list[i].settles || time.Now().After(end) {
+			return list, i, nil
+		}
+	}
+}
+
+// addresses returns the addresses that o selects, and gives the device the GUID of their interface.
 func addresses(o *Options) ([]netip.Addr, error) {
 	if len(o.Addrs) > 0 {
 		if o.NetIf != "" {
@@ -144,24 +195,23 @@ func addresses(o *Options) ([]netip.Addr, error) {
 		}
 		return o.Addrs, nil
 	}
-	list, err := Interfaces()
+	list, i, err := settled(o.NetIf)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(list, func(f Interface) bool {
-		return f.Name == o.NetIf || o.NetIf == "" && f.Default
-	})
 	switch {
-	case i >= 0 && list[i].Up:
+	case i >= 0 && list[i].Up && len(list[i].Addrs) > 0:
+		o.Device.GUID = cmp.Or(o.Device.GUID, list[i].guid)
 		return list[i].Addrs, nil
-	case i >= 0:
+	case i >= 0 && !list[i].Up:
 		return nil, fmt.Errorf("interface %s is down; `ip link set %s up` brings it up", o.NetIf, o.NetIf)
 	case o.NetIf == "":
 		return nil,
 			fmt.Errorf("%w: no default route, and none or several interfaces besides loopback; name an interface "+
-				"(NetIf, --netif) or an address (Addrs, --addr) of %s", ErrNoInterface, names(list))
+				"(NetIf, --netif) or an address (Addrs, --addr) of %s", ErrNoInterface, names(withAddress(list)))
 	}
-	return nil, fmt.Errorf("%w: %s has no address, or is not there; there are %s", ErrNoInterface, o.NetIf, names(list))
+	return nil, fmt.Errorf("%w: %s has no address, or is not there; there are %s", ErrNoInterface, o.NetIf,
+		names(withAddress(list)))
 }
 
 // names returns the names of interfaces, for an error.

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -91,7 +92,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	}
 	rng := newRand(opts.Seed, streamNumbers)
 	d := &Device{
-		opts: opts, caps: caps, guid: guidOf(caps.Local), maxMTU: mtu,
+		opts: opts, caps: caps, guid: cmp.Or(opts.GUID, guidOf(caps.Local)), maxMTU: mtu,
 		events: newEventQueue(),
 		qps:    map[*QP]struct{}{},
 		chans:  map[*Channel]struct{}{},

@@ -23,6 +23,7 @@ type Options struct {
 	ActiveMTU     ib.MTU
 	Route         func(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int)
 	Source        func(dst netip.Addr) netip.Addr
+	GUID          uint64
 }
 
 // Limits of the software device.
