@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
 	"github.com/goroce/goroce/ib"
@@ -28,12 +29,27 @@ func ping(ctx context.Context, cm *rdmacm.CM, o *Options) (err error) {
 	if err := c.connect(ctx, cm); err != nil {
 		return err
 	}
+	began := time.Now()
 	for n := 0; o.Count == 0 || n < o.Count; n++ {
-		if err := c.ping(ctx, n); err != nil {
+		err := c.ping(ctx, n)
+		if ctx.Err() != nil {
+			c.sum(began)
+			return ctx.Err()
+		}
+		if err != nil {
 			return fmt.Errorf("ping %d: %w", n, err)
 		}
 	}
+	c.sum(began)
 	return c.disconnect(ctx)
+}
+
+// sum says how many pings there were, and how long each has taken.
+func (c *client) sum(began time.Time) {
+	if d := time.Since(began); c.passed > 0 {
+		fmt.Fprintf(c.o.Log, "%d pings in %v, %v each\n", c.passed, d.Round(time.Millisecond),
+			(d / time.Duration(c.passed)).Round(time.Microsecond))
+	}
 }
 
 func newClient(dev ib.Device, o *Options) (*client, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -364,6 +365,9 @@ func TestClientStopped(t *testing.T) {
 		client.Stop()
 		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
 			t.Errorf("the client ended with %v", err)
+		}
+		if log := client.Log.String(); !regexp.MustCompile(`(?m)^\d+ pings in \S+, \S+ each$`).MatchString(log) {
+			t.Errorf("got %q, want how many pings there were", log)
 		}
 		if err := server.Wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
 			t.Errorf("the server ended with %v", err)
