@@ -34,11 +34,22 @@ const (
 	sumSet  = 1 << 32
 )
 
+const usage = "usage: filecopy -listen ADDR:PORT [-to FILE]\n" +
+	"       filecopy [-from ADDR] ADDR:PORT FILE\n"
+
 func main() {
 	listen := flag.String("listen", "", "receive a file at this address and port")
 	to := flag.String("to", "received", "file to write")
 	from := flag.String("from", "127.0.0.2", "address of this host to connect from")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *listen == "" && flag.NArg() != 2 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *listen, *to, *from, flag.Arg(0), flag.Arg(1)); err != nil {

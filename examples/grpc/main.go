@@ -30,10 +30,21 @@ import (
 	"github.com/goroce/goroce/roce/rsocket"
 )
 
+const usage = "usage: grpc -listen ADDR:PORT\n" +
+	"       grpc [-from ADDR] ADDR:PORT\n"
+
 func main() {
 	listen := flag.String("listen", "", "serve at this address and port")
 	from := flag.String("from", "127.0.0.2", "address of this host to connect from")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *listen == "" && flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error

@@ -26,11 +26,22 @@ import (
 	"github.com/goroce/goroce/roce/rsocket"
 )
 
+const usage = "usage: http -listen ADDR:PORT\n" +
+	"       http [-from ADDR] URL\n"
+
 func main() {
 	listen := flag.String("listen", "", "serve at this address and port")
 	from := flag.String("from", "127.0.0.2", "address of this host to connect from")
 	timeout := flag.Duration("timeout", 10*time.Second, "of the request")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *listen == "" && flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error

@@ -26,10 +26,22 @@ import (
 	"github.com/goroce/goroce/roce/rdmacm"
 )
 
+const usage = "usage: kv -listen ADDR:PORT\n" +
+	"       kv [-from ADDR] ADDR:PORT get KEY\n" +
+	"       kv [-from ADDR] ADDR:PORT put KEY VALUE\n"
+
 func main() {
 	listen := flag.String("listen", "", "be the server, at this address and port")
 	from := flag.String("from", "127.0.0.2", "address of this host to connect from")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *listen == "" && flag.NArg() < 3 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *listen, *from, flag.Args()); err != nil {

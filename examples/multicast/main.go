@@ -27,10 +27,20 @@ const (
 	buffers = 16
 )
 
+const usage = "usage: multicast -addr ADDR [-group ADDR] [TEXT]\n"
+
 func main() {
 	addr := flag.String("addr", "", "address of this host")
 	group := flag.String("group", "239.1.2.3", "multicast group")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *addr == "" {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *addr, *group, flag.Args()); err != nil {

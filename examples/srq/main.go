@@ -27,10 +27,21 @@ const (
 	maxLen  = 256
 )
 
+const usage = "usage: srq -listen ADDR:PORT\n" +
+	"       srq [-from ADDR] ADDR:PORT TEXT...\n"
+
 func main() {
 	listen := flag.String("listen", "", "receive at this address and port")
 	from := flag.String("from", "127.0.0.2", "address of this host to connect from")
+	flag.Usage = func() {
+		fmt.Fprint(os.Stderr, usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if *listen == "" && flag.NArg() < 2 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
