@@ -12,9 +12,9 @@
 //
 // # Text
 //
-// The first line is "# " and the title; the second "group: " and the group. Each line
-// that starts with a blank is a step; a reason may follow after " -- " and continue in
-// lines that begin with "--". All other lines are prose, in paragraphs.
+// The first line is "# " and the title; the second "group: " and the group, which a script of one's own may leave out.
+// Each line that starts with a blank is a step; a reason may follow after " -- " and continue in lines that begin with
+// "--". All other lines are prose, in paragraphs.
 //
 // # Scenes and sides
 //

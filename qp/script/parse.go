@@ -43,14 +43,23 @@ func Names() []string {
 	return names
 }
 
+// Source returns the text of the script of the given name. The error wraps fs.ErrNotExist if there is none.
+func Source(name string) (string, error) {
+	text, err := fs.ReadFile(qp.Lessons, "testdata/"+name+".txt")
+	if err != nil {
+		return "", fmt.Errorf("load script: %w", err)
+	}
+	return string(text), nil
+}
+
 // Load returns the script of the given name. The error wraps fs.ErrNotExist if
 // there is none.
 func Load(name string) (*Script, error) {
-	text, err := fs.ReadFile(qp.Lessons, "testdata/"+name+".txt")
+	text, err := Source(name)
 	if err != nil {
-		return nil, fmt.Errorf("load script: %w", err)
+		return nil, err
 	}
-	return Parse("qp/testdata/"+name+".txt", string(text))
+	return Parse("qp/testdata/"+name+".txt", text)
 }
 
 // maxText limits the length of a script in bytes.
@@ -67,12 +76,12 @@ func Parse(file, text string) (*Script, error) {
 	if s.Title, ok = strings.CutPrefix(lines[0], "# "); !ok {
 		return nil, s.fail(1, "", `the first line is "# " and the title`)
 	}
-	if len(lines) < 2 || !strings.HasPrefix(lines[1], "group: ") {
-		return nil, s.fail(2, "", `the second line is "group: " and the group`)
+	first := 1
+	if len(lines) > 1 && strings.HasPrefix(lines[1], "group: ") {
+		s.Group, first = strings.TrimPrefix(lines[1], "group: "), 2
 	}
-	s.Group = strings.TrimPrefix(lines[1], "group: ")
 	open := false // the line before is prose too
-	for i, text := range lines[2:] {
+	for i, text := range lines[first:] {
 		trimmed := strings.TrimSpace(text)
 		switch {
 		case trimmed == "":
@@ -80,10 +89,10 @@ func Parse(file, text string) (*Script, error) {
 		case text[0] != ' ' && open:
 			s.lines[len(s.lines)-1].text += " " + trimmed
 		case text[0] != ' ':
-			s.lines = append(s.lines, line{num: i + 3, prose: true, text: trimmed})
+			s.lines = append(s.lines, line{num: i + first + 1, prose: true, text: trimmed})
 			open = true
 		default:
-			if err := s.addStep(i+3, trimmed); err != nil {
+			if err := s.addStep(i+first+1, trimmed); err != nil {
 				return nil, err
 			}
 			open = false

@@ -271,7 +271,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the first line"},
 		{"T\n", "the first line"},
-		{"# T\n\nWhy.\n", "the second line"},
+		{"# T\n\nWhy.\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\n setup\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\nWhy.\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\nWhy.\n\n setup\n -- more\n", "a reason goes on here"},

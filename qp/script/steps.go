@@ -39,7 +39,7 @@ func (r *runner) setup(_ *endpoint, a *args) error {
 			return err
 		}
 	}
-	r.show(Step{Kind: Scene, Text: text, Sides: []string{"us", "peer"}})
+	r.show(Step{Kind: Scene, Text: text, Sides: []string{"this end", "peer"}})
 	return nil
 }
 

@@ -69,7 +69,7 @@ func Rule(w io.Writer, words string, t term.Terminal) error {
 		return err
 	}
 	if i := slices.IndexFunc(all, func(l lesson) bool { return l.name == words }); i >= 0 {
-		return all[i].write(w, t)
+		return all[i].writeWithNext(w, t, all)
 	}
 	about, mention := find(all, words)
 	if letters(words) == "" || len(about)+len(mention) == 0 {
@@ -79,7 +79,7 @@ func Rule(w io.Writer, words string, t term.Terminal) error {
 		about, mention = mention, nil
 	}
 	if len(about) == 1 && mention == nil {
-		return about[0].write(w, t)
+		return about[0].writeWithNext(w, t, all)
 	}
 	out := bufio.NewWriter(w)
 	list(out, t, about)
@@ -99,6 +99,20 @@ func unknown(all []lesson, name string) error {
 		names = append(names, l.name)
 	}
 	return &UnknownError{Name: name, Closest: similar.Closest(name, names, mostClose)}
+}
+
+// Source writes the script of a rule, which an own one may begin as. The error is an *UnknownError if there is none.
+func Source(w io.Writer, name string) error {
+	text, err := script.Source(name)
+	if err != nil {
+		all, err := lessons()
+		if err != nil {
+			return err
+		}
+		return unknown(all, name)
+	}
+	_, err = io.WriteString(w, text)
+	return err
 }
 
 // IsFile reports whether somebody asks for a script of their own, not for a rule: its name has a folder or ends with

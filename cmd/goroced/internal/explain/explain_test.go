@@ -194,3 +194,25 @@ Why.
 		t.Errorf("no file: %v", err)
 	}
 }
+
+// TestOwnScript: the script of a rule is one to begin with, and needs no group.
+func TestOwnScript(t *testing.T) {
+	var source, out strings.Builder
+	if err := Source(&source, "implied-nak"); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(t.TempDir(), "own.txt")
+	lines := strings.SplitAfter(source.String(), "\n")
+	if err := os.WriteFile(own, []byte(lines[0]+strings.Join(lines[2:], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := File(&out, own, term.Terminal{}); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "  this end  ") || strings.Contains(out.String(), "Next: ") {
+		t.Errorf("got\n%s\nwant a ladder, and no next rule", &out)
+	}
+	if err := Source(&source, "implied-nack"); err == nil || !strings.Contains(err.Error(), "implied-nak") {
+		t.Errorf("got %v, want what is like it", err)
+	}
+}

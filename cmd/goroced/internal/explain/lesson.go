@@ -71,6 +71,23 @@ func (l *lesson) write(w io.Writer, t term.Terminal) error {
 	return err
 }
 
+// writeWithNext writes the lesson, and which one of all to read next.
+func (l *lesson) writeWithNext(w io.Writer, t term.Terminal, all []lesson) error {
+	if err := l.write(w, t); err != nil {
+		return err
+	}
+	order := slices.Clone(all)
+	slices.SortStableFunc(order, func(a, b lesson) int {
+		return cmp.Compare(slices.Index(groups, a.group), slices.Index(groups, b.group))
+	})
+	i := slices.IndexFunc(order, func(o lesson) bool { return o.name == l.name }) + 1
+	if i == len(order) {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, t.Hang("Next: ", fmt.Sprintf("`goroced explain %s`: %s", order[i].name, order[i].title)))
+	return err
+}
+
 // find returns the lessons that have all words in their names and titles, and those that have them only in their text.
 func find(all []lesson, words string) (about, mention []lesson) {
 	for _, l := range all {
