@@ -272,8 +272,8 @@ func (u *users) refusals(here, there *machine) {
 		wants []string
 	}{
 		{uidEve, here, "devinfo", []string{here.socket, "may not connect", "mode 0660",
-			"group " + strconv.Itoa(gidRDMA), "membership in the socket's group"}},
-		{uidEve, there, "devinfo", []string{there.socket, "may not connect", "membership in the socket's group"}},
+			"group " + strconv.Itoa(gidRDMA), "join its group"}},
+		{uidEve, there, "devinfo", []string{there.socket, "may not connect", "socket_group"}},
 		{uidAlice, here, "rping -s -p 80", []string{"80 of TCP", "1024 and above " + alice,
 			"root and the daemon's own user"}},
 	} {
