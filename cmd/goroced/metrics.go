@@ -24,6 +24,7 @@ type figures interface {
 	Usage() []server.Usage
 	UserLimits() map[string]int64
 	Totals() server.Totals
+	UserBytes() map[uint32]server.Bytes
 }
 
 // metricsRegistry has metrics of devices, users, the process and the Go runtime.
@@ -177,8 +178,13 @@ func userGauge(used, limit, what string, labels ...string) struct{ used, limit *
 	}
 }
 
-// Counters of the server.
+// Counters of users and of the server.
 var (
+	userSent = prometheus.NewDesc("goroce_user_sent_bytes_total",
+		"Bytes of packets that the queue pairs of a user have sent, since it had no client.", []string{"uid"}, nil)
+	userRcvd = prometheus.NewDesc("goroce_user_rcvd_bytes_total",
+		"Bytes of packets that the queue pairs of a user have received, since it had no client.", []string{"uid"}, nil)
+
 	connectedTotal = prometheus.NewDesc("goroce_connections_total", "Clients that have connected.", nil, nil)
 	refusedTotal   = prometheus.NewDesc("goroce_refused_requests_total", "Requests of clients that were refused.",
 		[]string{"reason"}, nil)
@@ -194,6 +200,8 @@ func (usageCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 	to <- userObjects.used
 	to <- userObjects.limit
+	to <- userSent
+	to <- userRcvd
 	to <- connectedTotal
 	to <- refusedTotal
 	to <- faultsTotal
@@ -213,6 +221,11 @@ func (c usageCollector) Collect(to chan<- prometheus.Metric) {
 			desc, labels = g.limit, nil
 		}
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(limit), labels...)
+	}
+	for uid, b := range c.source.UserBytes() {
+		label := strconv.FormatUint(uint64(uid), 10)
+		to <- prometheus.MustNewConstMetric(userSent, prometheus.CounterValue, float64(b.Sent), label)
+		to <- prometheus.MustNewConstMetric(userRcvd, prometheus.CounterValue, float64(b.Rcvd), label)
 	}
 	for _, u := range c.source.Usage() {
 		uid := strconv.FormatUint(uint64(u.UID), 10)

@@ -50,6 +50,10 @@ func (someStats) Totals() server.Totals {
 	return server.Totals{Clients: 9, Refused: map[string]uint64{"limit": 4, "other": 0}}
 }
 
+func (someStats) UserBytes() map[uint32]server.Bytes {
+	return map[uint32]server.Bytes{0: {Sent: 7, Rcvd: 8}, 65534: {}}
+}
+
 // TestMetrics: Prometheus's linter has no complaints, and each counter of each device,
 // and what each user holds, is there.
 func TestMetrics(t *testing.T) {
@@ -81,6 +85,7 @@ func TestMetrics(t *testing.T) {
 		`goroce_rx_icrc_errors_total{device="goroce_eth1"} 3`, "# TYPE goroce_offload_off gauge\n", `goroce_offload_off{device="goroce_eth1"} 2`,
 		`goroce_clients{uid="0"} 2`, "goroce_clients_limit 1024\n", `goroce_pinned_bytes{uid="0"} 1.073741824e+09`, "goroce_pinned_limit_bytes 1.7179869184e+10\n",
 		`goroce_objects{kind="qps",uid="0"} 5`, `goroce_objects{kind="cq_entries",uid="65534"} 64`, `goroce_objects_limit{kind="qps"} 32768`,
+		`goroce_user_sent_bytes_total{uid="0"} 7`, `goroce_user_rcvd_bytes_total{uid="65534"} 0`,
 		"goroce_connections_total 9\n", `goroce_refused_requests_total{reason="limit"} 4`, `goroce_refused_requests_total{reason="other"} 0`,
 		`goroce_sent_bytes_total{device="goroce_eth1"} 4096`, `goroce_rcvd_bytes_total{device="goroce_eth1"} 17`,
 		`goroce_port_state{device="goroce_eth0",state="PORT_ACTIVE"} 1`, `goroce_port_state{device="goroce_eth0",state="PORT_DOWN"} 0`,

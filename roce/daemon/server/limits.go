@@ -86,6 +86,7 @@ type account struct {
 	used    [numResources]int64
 	clients int // connections of a user
 	closer  *closer
+	traffic traffic // of a user's queue pairs that are closed
 }
 
 func (a *accounts) set(client, user Limits) {

@@ -45,7 +45,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	c.visit.madeQP()
 	o.close = x.using(func() error {
 		c.unassign(q, doorbell)
-		c.visit.closesQP(q)
+		c.closesQP(q)
 		o.gone = c.ownTurn(q, q.Destroy())
 		return nil
 	})

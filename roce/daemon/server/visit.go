@@ -3,10 +3,51 @@ package server
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goroce/goroce/roce/internal/device"
 )
+
+// traffic are bytes of packets, from the BTH to the ICRC.
+type traffic struct{ sent, rcvd atomic.Uint64 }
+
+// closesQP adds what a queue pair of the session has sent and received, which is about to be closed, to the counts of
+// its process and of its user.
+func (c *session) closesQP(q *device.QP) {
+	t, _, err := q.Traffic()
+	if err != nil {
+		return
+	}
+	for _, to := range []*traffic{&c.visit.traffic, &c.user.traffic} {
+		to.sent.Add(t.SentBytes)
+		to.rcvd.Add(t.RcvdBytes)
+	}
+}
+
+// Bytes are bytes of packets, from the BTH to the ICRC.
+type Bytes struct{ Sent, Rcvd uint64 }
+
+// UserBytes returns what the queue pairs of each user with connected clients have sent and received, by user ID. It
+// counts from the first client on that a user has at a time.
+func (s *Server) UserBytes() map[uint32]Bytes {
+	sums := map[uint32]Bytes{}
+	s.accounts.mu.Lock()
+	for uid, u := range s.accounts.users {
+		sums[uid] = Bytes{u.traffic.sent.Load(), u.traffic.rcvd.Load()}
+	}
+	s.accounts.mu.Unlock()
+	look := s.look()
+	defer look.end()
+	objectsOf(s, func(_ string, who Owner, q *device.QP) {
+		look.next()
+		if t, _, err := q.Traffic(); err == nil { // else it has just been closed
+			b := sums[who.UID]
+			sums[who.UID] = Bytes{b.Sent + t.SentBytes, b.Rcvd + t.RcvdBytes}
+		}
+	})
+	return sums
+}
 
 // visit is what a client process has done, over all of its connections, from the first to the last that it has at a
 // time. The log has a line of it at the end.
@@ -15,12 +56,12 @@ type visit struct {
 	uid   uint32
 	comm  string
 	began time.Time
+	traffic
 
 	mu          sync.Mutex // guards the following fields
 	connections int        // that are open
 	all         int        // that were opened
 	qps         int
-	sent, rcvd  uint64 // bytes of the packets of queue pairs that are closed
 	failed      string // why its first queue pair has failed
 }
 
@@ -71,17 +112,6 @@ func (one *visit) madeQP() {
 	}
 }
 
-// closesQP adds what a queue pair has sent and received, which is about to be closed.
-func (one *visit) closesQP(q *device.QP) {
-	t, _, err := q.Traffic()
-	if err != nil {
-		return
-	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	one.sent, one.rcvd = one.sent+t.SentBytes, one.rcvd+t.RcvdBytes
-}
-
 // failedQP notes why a queue pair has failed. It is called on the device's goroutines.
 func (one *visit) failedQP(why string) {
 	one.mu.Lock()
@@ -97,7 +127,7 @@ func (one *visit) log(log *slog.Logger) {
 	defer one.mu.Unlock()
 	attrs := []any{"pid", one.pid, "comm", one.comm, "uid", one.uid,
 		"for", time.Since(one.began).Round(time.Millisecond), "connections", one.all, "qps", one.qps,
-		"sent_bytes", one.sent, "rcvd_bytes", one.rcvd}
+		"sent_bytes", one.sent.Load(), "rcvd_bytes", one.rcvd.Load()}
 	if one.failed != "" {
 		attrs = append(attrs, "failed", one.failed)
 	}

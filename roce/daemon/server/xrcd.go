@@ -286,7 +286,7 @@ func (d *domain) leave(c *session, q *device.QP) {
 	last := len(d.openers[q]) == 1
 	d.mu.Unlock()
 	if last { // without mu, which Event takes under locks of the device
-		c.visit.closesQP(q)
+		c.closesQP(q)
 		q.Destroy()
 		delete(d.targets, q.Num())
 		d.targets = compact(d.targets, &d.deleted[0])

@@ -3,6 +3,7 @@ package daemontest_test
 import (
 	"bytes"
 	"log/slog"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -56,7 +57,13 @@ func TestProcessGone(t *testing.T) {
 		if err == nil {
 			t.Fatal("a WRITE by a key that nobody has was carried out")
 		}
+		uid := uint32(os.Getuid())
+		before := b.Server().UserBytes()[uid]
 		must(t, y.Close())
+		after := b.Server().UserBytes()[uid]
+		if before.Sent == 0 || after.Sent < before.Sent || after.Rcvd < before.Rcvd {
+			t.Errorf("got %+v of the user, and %+v when its queue pair is closed, want no less", before, after)
+		}
 		must(t, cm.Close())
 		must(t, first.Close())
 		if got := log.String(); strings.Contains(got, "gone") {
