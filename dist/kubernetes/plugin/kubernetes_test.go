@@ -165,7 +165,7 @@ func TestKubernetes(t *testing.T) {
 	probe := containers[0].ReadinessProbe.Exec.Command
 	status := n.start(t, 0, append([]string{n.root + probe[0]}, probe[1:]...),
 		[]string{"GOROCED_ADMIN=" + n.path("/run/goroce-admin/goroced-admin.sock")})
-	if out, err := status.wait(t); err != nil || !strings.Contains(out, "goroce0/1 state ACTIVE") {
+	if out, err := status.wait(t); err != nil || !strings.Contains(out, "goroce0: active for ") {
 		t.Errorf("the readiness probe: %v\n%s", err, out)
 	}
 

@@ -210,10 +210,10 @@ int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_rep
 int close_object(struct ibv_context *v, uint32_t born, uint32_t handle);
 void context_set_ops(struct verbs_context *v);
 
-/* fail sets errno and returns NULL. */
 /* why.c: above reports whether a value is above a limit, and prints that with GOROCE_DEBUG=1: the daemon never sees it. */
 bool above(const char *call, const char *attr, uint64_t value, const char *limit, uint64_t most);
 
+/* fail sets errno and returns NULL. */
 static inline void *fail(int err)
 {
 	errno = err;
