@@ -9,8 +9,8 @@ import (
 // This file says why requests fail. The checks themselves return a status, a NAK code or a Fault; what they have found
 // is looked up again here, once something has failed.
 
-// causes is what a QP keeps of what has happened to it. It is allocated with the first packet, or the first failure.
-type causes struct {
+// history is what a QP keeps of what has happened to it. It is allocated with the first packet, or the first failure.
+type history struct {
 	traffic Traffic
 	failed  ib.Failure // the latest way to ERR or SQE
 	refused ib.Failure // the peer's latest request that was refused
@@ -19,17 +19,17 @@ type causes struct {
 // Failure returns why the QP went to ERR or SQE last, and why it last refused a request of the peer, or dropped a
 // message of an unreliable service. Reasons are ReasonNone if it never has.
 func (q *QP) Failure() (failed, refused ib.Failure) {
-	if q.causes == nil {
+	if q.history == nil {
 		return failed, refused
 	}
-	return q.causes.failed, q.causes.refused
+	return q.history.failed, q.history.refused
 }
 
-func (q *QP) kept() *causes {
-	if q.causes == nil {
-		q.causes = &causes{}
+func (q *QP) kept() *history {
+	if q.history == nil {
+		q.history = &history{}
 	}
-	return q.causes
+	return q.history
 }
 
 // because notes why the QP is going to ERR or SQE. What fails after that has the same cause.
@@ -43,10 +43,10 @@ func (q *QP) because(c ib.Cause) {
 
 // vendorErr returns what completions with an error have in VendorErr: the reason of the failure.
 func (q *QP) vendorErr() uint32 {
-	if q.causes == nil {
+	if q.history == nil {
 		return 0
 	}
-	return q.causes.failed.Cause.Reason.VendorErr()
+	return q.history.failed.Cause.Reason.VendorErr()
 }
 
 // explain says why a request could not begin, which ended with status.

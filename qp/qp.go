@@ -101,8 +101,8 @@ type QP struct {
 	// Owner is for the engine that holds the QP; the QP does not use it.
 	Owner any
 
-	causes *causes // nil until the first packet
-	rec    *Ring   // the recorder; nil until there is something to record
+	history *history // nil until the first packet
+	rec     *Ring    // the recorder; nil until there is something to record
 
 	state          ib.QPState
 	wide           bool // the path MTU was above the port's when it was set

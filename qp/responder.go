@@ -379,7 +379,7 @@ func (r *responder) failedReceive(c *commit, status ib.WCStatus) {
 	r.recv.held = false
 	c.hasWC, c.cq, c.srq = true, r.recv.cq, r.recv.srq
 	c.wc = ib.WC{ID: r.recv.wr.ID, Status: status, Opcode: ib.WCRecv,
-		VendorErr: r.q.causes.refused.Cause.Reason.VendorErr()}
+		VendorErr: r.q.history.refused.Cause.Reason.VendorErr()}
 }
 
 // receiveDone stores the completion of the receive in use in c.

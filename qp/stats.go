@@ -27,10 +27,10 @@ func (q *QP) Traffic() *Traffic { return &q.kept().traffic }
 
 // Counted returns the counters of the QP.
 func (q *QP) Counted() Traffic {
-	if q.causes == nil {
+	if q.history == nil {
 		return Traffic{}
 	}
-	return q.causes.traffic
+	return q.history.traffic
 }
 
 // Path returns the state of the way to the QP's destination; it is zero if there is none.

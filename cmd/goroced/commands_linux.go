@@ -8,12 +8,12 @@ type linuxCommands struct {
 	Perf     perfCmd      `cmd:"" help:"Measure bandwidth or latency, with another goroced or with perftest's ib_*_bw and ib_*_lat."`
 	Devinfo  devinfoCmd   `cmd:"" help:"Describe the RDMA device of this machine, like ibv_devinfo."`
 	Devices  devicesCmd   `cmd:"" help:"List the devices of a running daemon, like ibv_devices."`
-	Status   statusCmd    `cmd:"" help:"Show the ports of a running daemon, like rdma link."`
+	Status   statusCmd    `cmd:"" help:"Show how a running daemon, its devices and their users are."`
 	Why      whyCmd       `cmd:"" help:"Say why queue pairs of a running daemon's clients have failed."`
 	QP       qpCmd        `cmd:"" name:"qp" help:"Show the queue pairs of a running daemon's clients, like rdma resource show qp."`
 	MR       mrCmd        `cmd:"" name:"mr" help:"Show the memory regions of a running daemon's clients, like rdma resource show mr."`
 	CM       cmCmd        `cmd:"" name:"cm" help:"Show the connection manager's IDs of a running daemon's clients, like rdma resource show cm_id."`
-	Stat     statCmd      `cmd:"" help:"Show the counters of a running daemon, like rdma statistic."`
+	Stat     statCmd      `cmd:"" help:"Show the counters of a running daemon."`
 	Top      topCmd       `cmd:"" help:"Show what the queue pairs of a running daemon's clients do, as it happens."`
 	Capture  captureCmd   `cmd:"" help:"Capture packets of a running daemon."`
 	Watch    watchCmd     `cmd:"" help:"Explain the packets of a running daemon as they come."`

@@ -77,41 +77,70 @@ func (c *devicesCmd) Run(a *app) error {
 	return show(&c.viewFlags, a, (*admin.Client).Devices, nameOfDevice, admin.PrintDevices)
 }
 
+// watchFlags repeat a view.
+type watchFlags struct {
+	Watch    bool          `short:"w" help:"Repeat, with what the interval has added; with --json an object on each line."`
+	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
+}
+
+// repeat shows a view once, or until it is interrupted. With screen each one begins a new screen.
+func (f *watchFlags) repeat(a *app, screen bool, show func() error) error {
+	if f.Interval <= 0 {
+		return driver.Refuse("watch", "--interval", f.Interval, "more than 0", ib.ErrInvalid)
+	}
+	if !f.Watch {
+		return show()
+	}
+	for {
+		var err error
+		if screen {
+			err = admin.NextScreen(a.out, a.term)
+		}
+		if err == nil {
+			err = show()
+		}
+		if a.ctx.Err() != nil {
+			return nil // interrupted: the usual end
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(f.Interval):
+		case <-a.ctx.Done():
+		}
+	}
+}
+
 // statusCmd is `goroced status`.
 type statusCmd struct {
-	RDMA     bool          `name:"rdma" help:"Print the ports as rdma link does."`
-	Watch    bool          `short:"w" help:"Repeat, with rates."`
-	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
+	RDMA bool `name:"rdma" help:"Print the ports as rdma link does."`
+	watchFlags
 	viewFlags
 }
 
 // Run shows how the daemon and its devices are. It fails if the daemon answers but does not go on.
 func (c *statusCmd) Run(a *app) error {
-	if c.Interval <= 0 {
-		return driver.Refuse("status", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
-	}
 	client, err := c.client(a)
 	if err != nil {
 		return err
 	}
-	for before := (*admin.Status)(nil); ; {
+	var before *admin.Status
+	return c.repeat(a, !c.JSON && !c.RDMA, func() error {
 		s, err := client.Status(a.ctx)
-		if err == nil {
-			other := func(d admin.Device) bool { return c.Device != "" && d.Name != c.Device }
-			s.Devices = slices.DeleteFunc(s.Devices, other)
-			err = c.print(a, &s, before)
-		}
-		switch {
-		case c.Watch && a.ctx.Err() != nil:
-			return nil // interrupted: the usual end
-		case err != nil:
+		if err != nil {
 			return err
-		case !c.Watch:
-			return client.Health(a.ctx)
 		}
-		before = &s
-		pause(a.ctx, c.Interval)
-	}
+		other := func(d admin.Device) bool { return c.Device != "" && d.Name != c.Device }
+		s.Devices = slices.DeleteFunc(s.Devices, other)
+		if err := c.print(a, &s, before); err != nil {
+			return err
+		}
+		if before = &s; c.Watch {
+			return nil
+		}
+		return client.Health(a.ctx)
+	})
 }
 
 func (c *statusCmd) print(a *app, s, before *admin.Status) error {
@@ -123,20 +152,7 @@ func (c *statusCmd) print(a *app, s, before *admin.Status) error {
 	case c.RDMA:
 		return admin.PrintLinks(a.out, a.term, s.Devices)
 	}
-	if c.Watch {
-		if err := admin.NextScreen(a.out, a.term); err != nil {
-			return err
-		}
-	}
 	return admin.PrintStatus(a.out, a.term, s, before)
-}
-
-// pause waits, or until the context ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // Run shows the queue pairs as `rdma resource show qp` does.
@@ -156,36 +172,28 @@ func (c *cmCmd) Run(a *app) error {
 
 // statCmd is `goroced stat`.
 type statCmd struct {
-	RDMA     bool          `name:"rdma" help:"Print all counters as rdma statistic does; with --watch, their increase."`
-	Watch    bool          `short:"w" help:"Repeat, with what the interval has added. With --json that is all: an object a line, the first time since the device was opened."`
-	Interval time.Duration `short:"i" default:"1s" help:"Interval of --watch."`
+	RDMA bool `name:"rdma" help:"Print all counters as rdma statistic does; with --watch, their increase."`
+	watchFlags
 	viewFlags
 }
 
 // Run shows the counters.
 func (c *statCmd) Run(a *app) error {
-	if c.Interval <= 0 {
-		return driver.Refuse("stat", "--interval", c.Interval, "more than 0", ib.ErrInvalid)
-	}
 	client, err := c.client(a)
 	if err != nil {
 		return err
 	}
-	for before := map[string]admin.Counters(nil); ; {
+	var before map[string]admin.Counters
+	return c.repeat(a, !c.JSON && !c.RDMA, func() error {
 		all, err := client.Counters(a.ctx)
-		if err == nil {
-			maps.DeleteFunc(all, func(name string, _ admin.Counters) bool { return c.Device != "" && name != c.Device })
-			err = c.print(a, all, before)
-		}
-		switch {
-		case c.Watch && a.ctx.Err() != nil:
-			return nil // interrupted: the usual end
-		case err != nil || !c.Watch:
+		if err != nil {
 			return err
 		}
+		maps.DeleteFunc(all, func(name string, _ admin.Counters) bool { return c.Device != "" && name != c.Device })
+		err = c.print(a, all, before)
 		before = all
-		pause(a.ctx, c.Interval)
-	}
+		return err
+	})
 }
 
 func (c *statCmd) print(a *app, all, before map[string]admin.Counters) error {
@@ -200,11 +208,6 @@ func (c *statCmd) print(a *app, all, before map[string]admin.Counters) error {
 		return printJSON(a.out, all)
 	case c.RDMA:
 		return admin.PrintCounters(a.out, a.term, increase)
-	}
-	if c.Watch {
-		if err := admin.NextScreen(a.out, a.term); err != nil {
-			return err
-		}
 	}
 	if before == nil {
 		increase = nil
