@@ -87,6 +87,7 @@ type account struct {
 	clients int // connections of a user
 	closer  *closer
 	traffic traffic // of a user's queue pairs that are closed
+	shown   Bytes   // what UserBytes has returned of a user last
 }
 
 func (a *accounts) set(client, user Limits) {

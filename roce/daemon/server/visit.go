@@ -3,51 +3,8 @@ package server
 import (
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/goroce/goroce/roce/internal/device"
 )
-
-// traffic are bytes of packets, from the BTH to the ICRC.
-type traffic struct{ sent, rcvd atomic.Uint64 }
-
-// closesQP adds what a queue pair of the session has sent and received, which is about to be closed, to the counts of
-// its process and of its user.
-func (c *session) closesQP(q *device.QP) {
-	t, _, err := q.Traffic()
-	if err != nil {
-		return
-	}
-	for _, to := range []*traffic{&c.visit.traffic, &c.user.traffic} {
-		to.sent.Add(t.SentBytes)
-		to.rcvd.Add(t.RcvdBytes)
-	}
-}
-
-// Bytes are bytes of packets, from the BTH to the ICRC.
-type Bytes struct{ Sent, Rcvd uint64 }
-
-// UserBytes returns what the queue pairs of each user with connected clients have sent and received, by user ID. It
-// counts from the first client on that a user has at a time.
-func (s *Server) UserBytes() map[uint32]Bytes {
-	sums := map[uint32]Bytes{}
-	s.accounts.mu.Lock()
-	for uid, u := range s.accounts.users {
-		sums[uid] = Bytes{u.traffic.sent.Load(), u.traffic.rcvd.Load()}
-	}
-	s.accounts.mu.Unlock()
-	look := s.look()
-	defer look.end()
-	objectsOf(s, func(_ string, who Owner, q *device.QP) {
-		look.next()
-		if t, _, err := q.Traffic(); err == nil { // else it has just been closed
-			b := sums[who.UID]
-			sums[who.UID] = Bytes{b.Sent + t.SentBytes, b.Rcvd + t.RcvdBytes}
-		}
-	})
-	return sums
-}
 
 // visit is what a client process has done, over all of its connections, from the first to the last that it has at a
 // time. The log has a line of it at the end.
