@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -158,38 +159,29 @@ func (d *display) draw() {
 	head, lines := d.view.lines(rows)
 	d.first = max(min(d.first, len(lines)-d.room()), 0)
 	d.screen.Clear()
-	d.put(0, d.view.summary(rows), tcell.StyleDefault.Bold(true))
+	d.put(0, 0, d.view.summary(rows), tcell.StyleDefault.Bold(true))
 	d.head(head)
 	for i := d.first; i < len(lines) && i < d.first+d.room(); i++ {
 		style := tcell.StyleDefault
 		if rows[i].Failed != "" {
 			style = style.Foreground(tcell.ColorRed)
 		}
-		d.put(2+i-d.first, lines[i], style)
+		d.put(0, 2+i-d.first, lines[i], style)
 	}
 	_, height := d.screen.Size()
-	d.put(height-1, d.status(), tcell.StyleDefault.Dim(true))
+	d.put(0, height-1, d.status(), tcell.StyleDefault.Dim(true))
 	d.screen.Show()
 }
 
 // head draws the titles, that of the column that rows are sorted by underlined.
 func (d *display) head(head string) {
+	style := tcell.StyleDefault.Reverse(true)
+	d.put(0, 1, head, style)
 	list := d.view.columns()
 	by := list[d.view.sorted(list)].title
-	at := 0
-	for i := range list { // a title may be a part of another one, so each is looked for behind the one before
-		for at < len(head) && head[at] == ' ' {
-			at++
-		}
-		if list[i].title == by {
-			break
-		}
-		at += len(list[i].title)
-	}
-	style := tcell.StyleDefault.Reverse(true)
-	d.put(1, head, style)
-	for i, r := range by {
-		d.screen.SetContent(at+i, 1, r, nil, style.Underline(true).Bold(true))
+	// No title is a word of another one.
+	if at := strings.Index(" "+head+" ", " "+by+" "); at >= 0 {
+		d.put(at, 1, by, style.Underline(true).Bold(true))
 	}
 }
 
@@ -208,10 +200,9 @@ func (d *display) status() string {
 	return text
 }
 
-// put writes a line. What does not fit is cut.
-func (d *display) put(y int, line string, style tcell.Style) {
+// put writes a line from column x on. What does not fit is cut.
+func (d *display) put(x, y int, line string, style tcell.Style) {
 	width, _ := d.screen.Size()
-	x := 0
 	for _, r := range line {
 		if x == width {
 			return

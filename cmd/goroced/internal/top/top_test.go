@@ -126,6 +126,18 @@ func contents(s tcell.SimulationScreen) []string {
 	return lines
 }
 
+// underlined returns what is underlined in the head.
+func underlined(s tcell.SimulationScreen) string {
+	var b strings.Builder
+	cells, width, _ := s.GetContents()
+	for _, c := range cells[width : 2*width] {
+		if _, _, attrs := c.Style.Decompose(); attrs&tcell.AttrUnderline != 0 || c.Style.GetUnderlineStyle() != 0 {
+			b.WriteString(string(c.Runes))
+		}
+	}
+	return b.String()
+}
+
 // TestScreen: keys sort, filter, sum up, pause and quit.
 func TestScreen(t *testing.T) {
 	screen := tcell.NewSimulationScreen("UTF-8")
@@ -189,8 +201,8 @@ func TestScreen(t *testing.T) {
 	}
 	letters(" ")
 	press(tcell.KeyRight, 0)
-	if d.view.Sort != "rx" {
-		t.Errorf("after right: got order by %q, want rx", d.view.Sort)
+	if got := underlined(screen); d.view.Sort != "rx" || got != "RX Gb/s" {
+		t.Errorf("after right: got order by %q, and %q underlined, want RX Gb/s", d.view.Sort, got)
 	}
 	if !press(tcell.KeyRune, 'q') || !press(tcell.KeyCtrlC, 0) {
 		t.Error("q and Ctrl-C do not quit")
