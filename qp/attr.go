@@ -25,6 +25,9 @@ type Limits struct {
 
 	// Recorders are the recorders that the QPs may have, all of one owner; nil: they have none.
 	Recorders *Recorders
+
+	// Reorder is the memory for requests beyond a gap, of the shard that owns the QPs; nil: such requests are dropped.
+	Reorder *Reorder
 }
 
 // transition lists the required and optional attributes of a change of state

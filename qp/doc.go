@@ -34,11 +34,11 @@
 // At the peer the responder (responder.go) takes packets in PSN order, writes data
 // to direct memory at once, and records which answer is pending: an ACK, a NAK, or
 // the responses of a READ or atomic, kept as resources (resources.go) so that they
-// can be repeated. Requests beyond the expected PSN go to one method (responder.beyond, gap.go),
-// which drops them; there they could wait for those in front of them, at no cost to packets
-// in order. respond.go builds the packets of pending answers. For memory that
-// only the owner's worker can write, the responder makes placements (late.go); ACKs and
-// completions that depend on them wait in a queue of commits (commit.go).
+// can be repeated. Requests beyond the expected PSN are kept, and stand in for their repetition
+// if that is lost (responder.beyond, gap.go; reorder.go). respond.go builds the packets of
+// pending answers. For memory that only the owner's worker can write, the responder makes
+// placements (late.go); ACKs and completions that depend on them wait in a queue of commits
+// (commit.go).
 //
 // At the requester the completer (completer.go) moves the window and completes requests
 // in order. It tells the retransmission policy (goBackN, gobackn.go) what was answered, and
@@ -86,7 +86,7 @@
 //	header prediction, trains            predict.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
-//	requests beyond a gap                gap.go
+//	requests beyond a gap                gap.go, reorder.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go

@@ -1,18 +1,27 @@
 package qp
 
-import "github.com/goroce/goroce/wire"
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
 
-// beyond is asked what to do with p, a request of a reliable service beyond the expected PSN.
-// It drops p, since the peer's go-back-N sends it again: it answers a gap with one sequence NAK
-// of the expected PSN, and drops more packets behind the same gap silently (IBTA 9.7.5.1.2).
-//
-// Here packets could wait for those in front of them, and only here: packets in order do
-// not come by. Who keeps p copies it, as its payload belongs to the link, and passes it to
-// handle once epsn has reached its PSN.
-func (r *responder) beyond(_ *wire.Packet) {
+// beyond handles p, a request of a reliable service beyond the expected PSN. Kept requests may stand
+// in for those before it (reorder.go). Else a gap is answered with one sequence NAK of the expected PSN,
+// and more packets behind the same gap with silence (IBTA 9.7.5.1.2).
+func (r *responder) beyond(now ib.Instant, p *wire.Packet) {
+	r.standIn(now, p.PSN)
+	if !p.PSN.After(r.epsn) || r.phase >= refused {
+		r.handle(now, p)
+		return
+	}
+	verdict := Behind
+	if r.keep(now, p) {
+		verdict = Kept
+		r.q.cfg.Stats.KeptRequests++
+	}
 	r.q.cfg.Stats.OutOfSequence++
 	if r.owed.discarding {
-		r.q.judge(Behind)
+		r.q.judge(verdict)
 		return
 	}
 	r.q.cfg.Stats.OutOfSeqRequest++

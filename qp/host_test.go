@@ -96,7 +96,7 @@ func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host 
 	cfg := Config{
 		Num: num, Type: typ, Table: h.table, PD: h.pd, XRCD: &h.xrcd, SRQs: h, AHs: h,
 		Cap:    ib.QPCap{MaxSendWR: hostEntries, MaxRecvWR: hostEntries, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64},
-		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16, Recorders: NewRecorders(1)},
+		Limits: &Limits{GIDs: 1, MTU: ib.MTU4096, MaxRdAtomic: 16, Recorders: NewRecorders(1), Reorder: NewReorder(1)},
 		Stats:  &h.stats, Due: &h.due, MaxLate: 4,
 	}
 	h.sqBytes = ring.Alloc(ring.SendSize(hostEntries, 4, 64))

@@ -87,6 +87,9 @@ func (p *latePeer) add(inside *bool) {
 		r.RETH = wire.RETH{VA: slowAddr, RKey: 0xDEAD, Len: 8}
 	}
 	r.AckReq = p.rng.IntN(3) != 0
+	if len(r.Payload) > 0 {
+		r.Payload[0] = byte(len(p.requests))
+	}
 	p.requests = append(p.requests, r)
 }
 
@@ -134,23 +137,26 @@ func (p *latePeer) sendNext() {
 	}
 	r := p.requests[p.next]
 	p.next++
-	before := p.q.resp.epsn
+	psn := p.q.resp.epsn
 	p.handle(0, r)
-	if r.Opcode == wire.RCFetchAdd && before == r.PSN && p.q.resp.epsn != before && r.Atomic.VA >= slowAddr {
-		p.atomics = append(p.atomics, r.PSN)
-		p.waiting[r.PSN]++
+	for ; psn.Before(p.q.resp.epsn); psn = psn.Add(1) { // r, and kept requests before it
+		if r := &p.requests[psn.Sub(peerPSN)]; r.Opcode == wire.RCFetchAdd && r.Atomic.VA >= slowAddr {
+			p.atomics = append(p.atomics, psn)
+			p.waiting[psn]++
+		}
 	}
-	p.take(r.PSN)
+	p.take()
 }
 
-// take takes the placements of an input: those of the request in it, or of an atomic that
-// was waiting to be executed.
-func (p *latePeer) take(psn ib.PSN) {
+// take takes the placements of an input: those of requests, whose data begins with the PSN, or of an
+// atomic that was waiting to be executed.
+func (p *latePeer) take() {
 	for _, late := range p.placements() {
-		of := psn
+		var of ib.PSN
 		if late.Kind == mr.PlaceFetchAdd {
 			of, p.atomics = p.atomics[0], p.atomics[1:]
 		} else {
+			of = peerPSN.Add(int(late.Data[0]))
 			p.waiting[of]++
 		}
 		p.late = append(p.late, latePlacement{late, of})
@@ -188,7 +194,7 @@ func (p *latePeer) place() {
 		p.failed[l.psn] = true
 	}
 	p.q.Placed(0, l.ID, 0, err)
-	p.take(0)
+	p.take()
 }
 
 func (p *latePeer) fetch() {

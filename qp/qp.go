@@ -211,6 +211,9 @@ func (q *QP) Rearm() {
 func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	q.now = now
 	q.arrivals.answered = false
+	if q.resp.early != nil {
+		q.resp.forgetEarly()
+	}
 	for i := range run {
 		q.recordReceived(&run[i], 0)
 		q.handlePacket(now, &run[i])

@@ -57,6 +57,7 @@ const (
 	WrongQKey          // a datagram with another Q_Key
 	Refused            // the QP's RecordRefused says why
 	Dropped            // a message of an unreliable service that cannot be accepted
+	Kept               // waits behind a gap, in case its repetition is lost
 )
 
 // Flags above the PSN: four bits, then the verdict.

@@ -28,6 +28,7 @@ type responder struct {
 
 	res     resourceTable
 	commits commitQueue
+	early   *reorderQueue // nil if no request is kept
 
 	// acked is the latest PSN of a SEND or WRITE that may be acknowledged. READs and atomics are acknowledged by their
 	// responses alone (IBTA 9.7.5.1.2), so a plain ACK never has a PSN of theirs: rdma_rxe as the requester would
@@ -121,6 +122,9 @@ func (r *responder) applyAttrs() {
 func (r *responder) silence() {
 	r.owed = owed{}
 	r.res.cancel()
+	if r.early != nil {
+		r.early.drop(r.q.cfg.Limits.Reorder)
+	}
 }
 
 // reset discards all pending work, receives included, without completions.
@@ -190,7 +194,7 @@ func (r *responder) handle(now ib.Instant, p *wire.Packet) {
 	}
 	switch d := p.PSN.Sub(r.epsn); {
 	case d > 0:
-		r.beyond(p)
+		r.beyond(now, p)
 		return
 	case d < 0:
 		r.duplicate(now, p)
@@ -491,6 +495,9 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 		b: number(uint64(p.RETH.RKey)), span: span})
 	r.q.cfg.Stats.RxReads++
 	r.epsn = p.PSN.Add(n)
+	if r.early != nil && n >= windowSize {
+		r.early.drop(r.q.cfg.Limits.Reorder) // no kept packet may wait until PSNs come round to its own
+	}
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)
 }
 

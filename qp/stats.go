@@ -70,6 +70,8 @@ type Stats struct {
 	DropQKey          uint64 // datagrams with another Q_Key
 	DropMessage       uint64 // dropped UC and UD messages: no receive, too long, no access right
 	DropNoResource    uint64 // packets dropped because there was no room for placements
+	KeptRequests      uint64 // requests beyond a gap that were kept; see reorder.go
+	KeptUsed          uint64 // of these, those that stood in for a repetition that was lost
 
 	// Those of mlx5's hw_counters that have no other name above (mlx5/counters.c).
 	ReqCQEError      uint64 // req_cqe_error: send requests that completed with an error, flushed ones among them

@@ -17,7 +17,7 @@ const windowSize = cwndMax
 type window struct {
 	una, nxt ib.PSN
 	needed   int
-	need     [windowSize / 64]uint64
+	need     *[windowSize / 64]uint64 // nil until the first loss
 }
 
 func (w *window) start(psn ib.PSN) { *w = window{una: psn, nxt: psn} }
@@ -35,6 +35,9 @@ func (w *window) holds(psn ib.PSN) bool {
 
 // mark sets the need of n PSNs from psn on and returns how many were not set.
 func (w *window) mark(psn ib.PSN, n int) int {
+	if w.need == nil {
+		w.need = new([windowSize / 64]uint64)
+	}
 	return w.update(psn, n, func(word, mask uint64) uint64 { return word | mask })
 }
 

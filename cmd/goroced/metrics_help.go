@@ -64,6 +64,8 @@ var counterHelp = map[string]string{
 	"drop_qkey":          "Datagrams received that have another Q_Key.",
 	"drop_message":       "UC and UD messages lost at the receiver: no receive posted, too long, or no access right.",
 	"drop_no_resource":   "Packets dropped because too much waited to be placed in memory.",
+	"kept_requests":      "Requests that came while one before them was missing, and were kept.",
+	"kept_used":          "Kept requests that were executed, since their repetition was lost.",
 	"drop_link":          "Packets received whose outer headers are wrong, or which are for another address.",
 	"drop_mailbox":       "Packets dropped because the shard that they are for had too many waiting.",
 	"drop_forged_mad":    "Datagrams of clients to a connection manager, which they may not send: not sent.",

@@ -108,7 +108,7 @@ func (e *endpoint) makeQP() error {
 		Num: e.num, Type: e.cfg.typ, Table: e.table, PD: e.pd, SQ: sq, RQ: rq,
 		SendCQ: e.sendCQ.device, RecvCQ: e.recvCQ.device, Cap: *c, SigAll: e.cfg.sigAll,
 		XRCD: &e.xrcd, SRQs: e.host, AHs: e.host,
-		Limits: &qp.Limits{GIDs: 1, MTU: mtu, MaxRdAtomic: 16}, Stats: &e.stats,
+		Limits: &qp.Limits{GIDs: 1, MTU: mtu, MaxRdAtomic: 16, Reorder: qp.NewReorder(1)}, Stats: &e.stats,
 		AckDelay: e.cfg.ackNS, MaxLate: e.cfg.late, Trains: e.cfg.trains, Probe: e.cfg.probe,
 	}
 	if e.cfg.shared > 0 {

@@ -104,7 +104,7 @@ func TestStoryLoss(t *testing.T) {
 		"SEND Middle psn=16777201", "sent again", "completion: SEND")
 	b, err := w.b.dev.Failure(w.b.qp)
 	must(t, err)
-	tell(t, &b, "SEND Middle psn=16777202", "packets before it are missing", "SEND Last psn=16777203", "dropped",
+	tell(t, &b, "SEND Middle psn=16777202", "packets before it are missing", "SEND Last psn=16777203", "kept",
 		"NAK PSN sequence error")
 	if n := len(w.a.dev.Failures()); n != 0 {
 		t.Errorf("got %d failures, want none", n)

@@ -55,6 +55,7 @@ func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 		ready:  newSchedule(),
 		groups: map[ib.GID]group{}}
 	s.limits.Recorders = qp.NewRecorders(recorders / shards)
+	s.limits.Reorder = qp.NewReorder(shards)
 	s.doorbells.ringing = s.ring
 	s.poller.init()
 	s.rx.init(s)

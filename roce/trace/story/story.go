@@ -148,6 +148,7 @@ var verdicts = map[qp.Verdict]struct {
 	qp.WrongQKey:  {"dropped: another Q_Key", true},
 	qp.Refused:    {"refused", true},
 	qp.Dropped:    {"dropped", true},
+	qp.Kept:       {"kept, as one before it is missing", false},
 }
 
 // local describes an event that is no packet; "" if it is none that one sees.
