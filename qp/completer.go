@@ -35,9 +35,8 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	case p.AETH.Syndrome.IsRNR():
 		r.q.cfg.Stats.RcvdRNRErr++
 		r.q.kept().traffic.RcvdRNR++
-		if r.acknowledge(now, p.PSN) {
-			r.recovery.notReady(now, p.PSN, p.AETH.Syndrome)
-		}
+		r.acknowledge(now, p.PSN)
+		r.recovery.notReady(now, p.PSN, p.AETH.Syndrome)
 	default:
 		r.nak(now, p)
 	}
@@ -45,20 +44,14 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	r.checkDrained()
 }
 
-// acknowledge moves una to psn: everything before it is acknowledged. It stops at a
-// READ or atomic whose response has not arrived: an acknowledgement of something later
-// implies that the response was lost (IBTA 9.7.5.1.4, implied NAK). It reports whether
-// it reached psn.
-func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) bool {
-	if rd := r.reads.oldest(); rd != nil && rd.next.Before(psn) {
-		r.moveTo(now, rd.next)
-		if r.recovery.lost(now, r.win.una) {
-			r.q.cfg.Stats.ImpliedNAK++
-		}
-		return false
+// acknowledge handles that the peer has answered everything before psn: una moves there, or stops at a READ or atomic
+// whose response has not arrived, and so is lost (selective.go).
+func (r *requester) acknowledge(now ib.Instant, psn ib.PSN) {
+	if rd := r.reads.oldest(); r.sel != nil || rd != nil && rd.next.Before(psn) {
+		r.beyond(now, psn)
+		return
 	}
 	r.moveTo(now, psn)
-	return true
 }
 
 // moveTo advances una. Forward progress restarts the ACK timer (IBTA 9.9.2.4.1).
@@ -77,14 +70,14 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	r.heard(now)
 }
 
-// releaseRange releases the PSNs [from, to) from the Flow, except those marked to be
-// sent again: mark has released them already.
+// releaseRange releases the PSNs [from, to) from the Flow, except those that are to be sent again or
+// held, which are released already.
 func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
 		n := min(s.from(from), to.Sub(from))
-		again := r.win.unmark(from, n)
-		r.q.flow.release(n-again, s.cost)
+		released := r.win.unmark(from, n) + r.win.held.remove(from, n)
+		r.q.flow.release(n-released, s.cost)
 		from = from.Add(n)
 	}
 }
@@ -145,54 +138,61 @@ func (r *requester) credit(p *wire.Packet) {
 	}
 }
 
-// answered returns the READ or atomic that p answers, which is the oldest one. It
-// acknowledges what was sent before p; a gap before p means a lost response. It
+// answered returns the READ or atomic that p answers, and its slot. Everything before p is answered, too. It
 // returns nil if p must be ignored.
-func (r *requester) answered(now ib.Instant, p *wire.Packet) *readReq {
-	rd := r.reads.oldest()
-	if rd == nil || p.PSN.Before(rd.first) {
+func (r *requester) answered(now ib.Instant, p *wire.Packet) (*readReq, uint32) {
+	rd := r.reads.find(p.PSN)
+	if rd == nil {
 		r.q.cfg.Stats.GhostResponse++
 		r.q.judge(Unexpected)
-		return nil
+		return nil, 0
 	}
-	if !r.acknowledge(now, p.PSN) {
-		return nil
+	if _, held := r.win.held.run(p.PSN, 1); held {
+		r.q.cfg.Stats.DuplicateResponse++
+		r.q.judge(Duplicate)
+		return nil, 0
 	}
-	return rd
+	r.acknowledge(now, p.PSN)
+	return r.reads.find(p.PSN), r.find(p.PSN) // acknowledge may have moved the table
 }
 
 // readResponse handles one packet of the data of a READ, or the empty response of a
 // FLUSH or ATOMIC WRITE.
 func (r *requester) readResponse(now ib.Instant, p *wire.Packet) {
-	rd := r.answered(now, p)
+	rd, i := r.answered(now, p)
 	if rd == nil {
 		return
 	}
-	i := r.find(p.PSN)
 	s := r.slot(i)
-	switch kind := sendOps[s.wr.Opcode].kind; {
-	case kind == kindAtomic || !r.rightLength(rd, s, p):
+	kind := sendOps[s.wr.Opcode].kind
+	if kind == kindAtomic || !r.rightLength(rd, s, p) {
 		r.fail(i, ib.WCBadRespErr, badResponse(p))
-		return
-	case kind != kindRead:
-		r.reads.pop()
-		r.moveTo(now, p.PSN.Add(1))
 		return
 	}
 	off := uint64(p.PSN.Sub(s.first)) * uint64(r.q.attr.PathMTU)
-	if !r.place(i, off, p.Payload) {
+	if kind == kindRead && !r.place(i, off, p.Payload) {
 		return
 	}
-	rd.next = p.PSN.Add(1)
+	r.taken(now, rd, p.PSN)
+}
+
+// taken handles that a response was taken.
+func (r *requester) taken(now ib.Instant, rd *readReq, psn ib.PSN) {
+	if r.sel != nil {
+		r.takenBeyond(now, rd, psn)
+		return
+	}
+	rd.next = psn.Add(1)
 	if rd.next == rd.end() {
 		r.reads.pop()
 	}
-	r.moveTo(now, p.PSN.Add(1))
+	r.moveTo(now, psn.Add(1))
 }
 
 // rightLength checks the length of a READ response at its position in the message:
-// all packets are full except the last, and the response ends where the request ends.
-// FIRST and MIDDLE are treated alike: after a repeated request any packet may be FIRST.
+// all packets are full except the last, and the response ends where the request ends, or
+// where one for a part of it does. FIRST and MIDDLE are treated alike: after a repeated request
+// any packet may be FIRST.
 func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 	mtu := int(r.q.attr.PathMTU)
 	isLast := p.PSN.Add(1) == rd.end()
@@ -200,26 +200,24 @@ func (r *requester) rightLength(rd *readReq, s *sendWQE, p *wire.Packet) bool {
 	if sendOps[s.wr.Opcode].kind != kindRead {
 		want = 0
 	}
-	return p.Opcode.Ends() == isLast && len(p.Payload) == want
+	return len(p.Payload) == want && (p.Opcode.Ends() == isLast || !isLast && r.sel != nil)
 }
 
 // atomicACK handles the result of a CAS or FAA: the value that memory held before.
 func (r *requester) atomicACK(now ib.Instant, p *wire.Packet) {
-	if r.answered(now, p) == nil {
+	rd, i := r.answered(now, p)
+	if rd == nil {
 		return
 	}
-	i := r.find(p.PSN)
 	s := r.slot(i)
 	if sendOps[s.wr.Opcode].kind != kindAtomic {
 		r.fail(i, ib.WCBadRespErr, badResponse(p))
 		return
 	}
 	putNative(s.result[:], p.AtomicAck)
-	if !r.place(i, 0, s.result[:]) {
-		return
+	if r.place(i, 0, s.result[:]) {
+		r.taken(now, rd, p.PSN)
 	}
-	r.reads.pop()
-	r.moveTo(now, p.PSN.Add(1))
 }
 
 // place scatters response data into the request's memory. It returns false if there
@@ -264,9 +262,8 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	}
 	r.q.cfg.Stats.RcvdSeqErr++
 	r.probeAnswered(now)
-	if r.acknowledge(now, p.PSN) {
-		r.recovery.lost(now, p.PSN)
-	}
+	r.acknowledge(now, p.PSN)
+	r.recovery.lost(now, p.PSN)
 }
 
 // moveToFailed completes the requests that a fatal NAK acknowledges: all before it, up

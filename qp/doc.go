@@ -41,8 +41,9 @@
 // (commit.go).
 //
 // At the requester the completer (completer.go) moves the window and completes requests
-// in order. It tells the retransmission policy (goBackN, gobackn.go) what was answered, and
-// what is lost by a NAK, by a response beyond a missing one, or by the end of the ACK
+// in order. Responses to READs and atomics are taken in any order, and those that are missing are
+// asked for by themselves (selective.go). For the rest the completer tells the retransmission policy
+// (goBackN, gobackn.go) what was answered, and what is lost by a NAK or by the end of the ACK
 // timeout. The policy counts retries, and marks in the window which PSNs are sent again;
 // NextPackets sends them. The congestion control (aimd, aimd.go) of the Flow gets the same news.
 // After a silence of a few round trips a probe (probe.go) asks for the missing answer.
@@ -82,6 +83,7 @@
 //	what is in flight to a destination   flow.go
 //	congestion control                   aimd.go
 //	retransmission policy                gobackn.go
+//	responses that are lost              selective.go
 //	tail probe, round trips              probe.go
 //	header prediction, trains            predict.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go

@@ -119,16 +119,20 @@ func (g *goBackN) goBack(psn ib.PSN, lost bool) {
 		psn = r.win.una
 	}
 	r.q.arrivals.goesBack(psn, lost)
-	// Marked packets count as lost: they are no longer in flight for the Flow. If all are marked
-	// already, nothing was sent since the loss before.
-	for r.win.needed < r.win.inFlight() && psn.Before(r.win.nxt) {
+	r.markFrom(psn)
+	r.ackReqs.since = 0
+	r.probe.due = 0
+}
+
+// markFrom marks all PSNs from psn on to be sent again, but for those that are held. They count as lost: they are
+// no longer in flight for the Flow. If all are marked already, nothing was sent since the loss before.
+func (r *requester) markFrom(psn ib.PSN) {
+	for r.win.waiting() > 0 && psn.Before(r.win.nxt) {
 		s := r.slot(r.find(psn))
 		n := min(s.from(psn), r.win.nxt.Sub(psn))
 		r.q.flow.release(r.win.mark(psn, n), s.cost)
 		psn = psn.Add(n)
 	}
-	r.ackReqs.since = 0
-	r.probe.due = 0
 }
 
 // judgeTimeout decides, when una has moved, whether the ACK timeouts before were too early.

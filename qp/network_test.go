@@ -94,6 +94,7 @@ type devices struct {
 	pairs    []*pair
 	flow     *Flow
 	arrivals arrivals
+	passes   func(to *host, p *wire.Packet) bool // if not nil: whether a packet that arrives is taken
 }
 
 type pair struct {
@@ -209,7 +210,11 @@ func (x *devices) emit(l *link, from, to *host) {
 			x.Fatal(err)
 		}
 		if at, ok := l.carry(x.now, tx.Len+packetOverhead); ok {
-			x.arrivals.add(arrival{at: at, to: to.handle, p: p})
+			x.arrivals.add(arrival{at: at, p: p, to: func(now ib.Instant, p wire.Packet) {
+				if x.passes == nil || x.passes(to, &p) {
+					to.handle(now, p)
+				}
+			}})
 		}
 	}
 }

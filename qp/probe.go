@@ -226,7 +226,7 @@ func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	if p.due == 1 {
 		psn = end.Add(-1)
 	}
-	if r.blocked(psn) {
+	if _, held := r.win.held.run(psn, 1); held || r.blocked(psn) {
 		p.due = 0
 		return false
 	}

@@ -22,6 +22,7 @@ type requester struct {
 
 	win      window
 	reads    readTable
+	sel      *selective // nil unless responses are missing
 	probe    prober
 	credits  credits
 	ackReqs  ackReqs
@@ -143,7 +144,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		return 0, 0
 	}
 	turn := r.q.flow.takeTurn(r.q)
-	if r.q.timers.isSet(timerRNR) {
+	if r.q.timers.isSet(timerRNR) && !r.holesDue() {
 		return 0, 0
 	}
 	for n+trains < len(out) {
@@ -151,7 +152,7 @@ func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.q.timers.set(timerPace, at)
 			break
 		}
-		if r.probe.due == 0 && r.hasWork() && !r.q.flow.admits(r.q, turn) {
+		if r.probe.due == 0 && !r.holesDue() && r.hasWork() && !r.q.flow.admits(r.q, turn) {
 			r.q.flow.wait(r.q)
 			break
 		}
@@ -193,6 +194,9 @@ func (r *requester) waitForRoom(sent bool) {
 func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
 	r.fetchBlocked = false
 	switch {
+	case r.askForHole(tx):
+	case r.q.timers.isSet(timerRNR):
+		return false
 	case r.probePacket(now, tx):
 		return true
 	case r.fetchBlocked:
@@ -213,7 +217,7 @@ func (r *requester) ready(psn ib.PSN) bool {
 
 // hasWork reports whether a packet would leave if the Flow had room.
 func (r *requester) hasWork() bool {
-	return r.win.needed > 0 || r.cur != r.tail
+	return r.win.need.n > 0 || r.cur != r.tail
 }
 
 // resend builds the oldest packet that must be sent again.
@@ -246,7 +250,9 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 		return s, 1
 	}
 	rd := r.reads.find(psn)
-	r.buildRead(rd, rd.next, tx)
+	from, _ := r.missing(rd)
+	r.buildRead(rd, from, rd.end(), tx)
+	r.askedAgain(rd, from, rd.end())
 	tx.Again = true
 	return s, rd.end().Sub(psn)
 }
@@ -386,25 +392,25 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		r.ssn = r.ssn.Add(1)
 	}
 	rd := r.reads.push(r.cur, psn, n)
-	r.buildRead(rd, psn, tx)
+	r.buildRead(rd, psn, rd.end(), tx)
 	r.advance(s, n)
 	return true
 }
 
-// buildRead builds the request packet for the responses from psn to the end of rd.
-func (r *requester) buildRead(rd *readReq, psn ib.PSN, tx *TxPacket) {
+// buildRead builds the request packet for the responses of rd from psn up to end.
+func (r *requester) buildRead(rd *readReq, psn, end ib.PSN, tx *TxPacket) {
 	s := r.slot(rd.slot)
 	if sendOps[s.wr.Opcode].kind != kindRead {
 		s.single(r.q, tx)
 	} else {
 		mtu := uint32(r.q.attr.PathMTU)
 		off := uint32(psn.Sub(s.first)) * mtu
-		n := min(s.length-off, uint32(rd.end().Sub(psn))*mtu)
+		n := min(s.length-off, uint32(end.Sub(psn))*mtu)
 		s.header(r.q, tx, wire.OpReadRequest, psn)
 		tx.RETH = wire.RETH{VA: s.wr.RemoteAddr + uint64(off), RKey: s.wr.RKey, Len: n}
 	}
 	r.askForACK(tx, true)
-	r.ackReqs.latest = laterPSN(r.ackReqs.latest, rd.end().Add(-1))
+	r.ackReqs.latest = laterPSN(r.ackReqs.latest, end.Add(-1))
 }
 
 // askForACK sets AckReq if must is set (the last packet of a message, or the last that
@@ -436,7 +442,7 @@ func laterPSN(a, b ib.PSN) ib.PSN {
 // not while the Flow, the pacer or slow memory holds back all packets that are to be sent
 // again, or the packet that will ask for an ACK.
 func (r *requester) silenceMeansLoss() bool {
-	if r.win.needed == r.win.inFlight() {
+	if r.win.waiting() == 0 {
 		return false
 	}
 	heldBack := r.q.waiting || r.fetchBlocked || r.q.timers.isSet(timerPace)
@@ -490,8 +496,7 @@ func (r *requester) armAck(now ib.Instant) {
 // uncharge releases what is in flight from the Flow and marks it to be sent again. SetFlow
 // calls it before the QP changes to another Flow.
 func (r *requester) uncharge() {
-	r.releaseRange(r.win.una, r.win.nxt)
-	r.win.mark(r.win.una, r.win.inFlight())
+	r.markFrom(r.win.una)
 	r.probe.stop()
 }
 
@@ -507,6 +512,7 @@ func (r *requester) stop() {
 		f.remove(r.q)
 	}
 	r.win.start(r.win.nxt)
+	r.sel = nil
 	r.reads.reset()
 	r.probe.stop()
 }

@@ -150,7 +150,7 @@ func (t *resourceTable) find(psn ib.PSN) *resource {
 	return nil
 }
 
-// readAgain handles the repetition of a READ, whole or from the middle on. It must lie
+// readAgain handles the repetition of a READ, whole or in part. It must lie
 // within the original request; what does not is dropped. It reports whether responses are
 // to be repeated.
 func (t *resourceTable) readAgain(p *wire.Packet, mtu int) bool {
@@ -166,7 +166,10 @@ func (t *resourceTable) readAgain(p *wire.Packet, mtu int) bool {
 	if s.pending && !p.PSN.Before(s.cursor) {
 		return false // pending already
 	}
-	s.cursor, s.end = p.PSN, p.PSN.Add(n)
+	if !s.pending { // else the rest of the responses is still to be sent
+		s.end = p.PSN.Add(n)
+	}
+	s.cursor = p.PSN
 	s.pending, s.begins, s.again = true, true, true
 	t.idle = false
 	return true

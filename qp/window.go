@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"iter"
 	"math/bits"
 
 	"github.com/goroce/goroce/ib"
@@ -12,12 +13,13 @@ import (
 const windowSize = cwndMax
 
 // window is the set of PSNs in flight: from una, the oldest unacknowledged, up
-// to but not including nxt, the next new one. need marks those that must be sent
-// again; gobackn.go decides which.
+// to but not including nxt, the next new one. Of these, need marks those that must be sent
+// again; gobackn.go decides which. held marks those beyond una that the peer has, or that have
+// been answered (selective.go).
 type window struct {
 	una, nxt ib.PSN
-	needed   int
-	need     *[windowSize / 64]uint64 // nil until the first loss
+	need     psnSet
+	held     psnSet
 }
 
 func (w *window) start(psn ib.PSN) { *w = window{una: psn, nxt: psn} }
@@ -33,60 +35,101 @@ func (w *window) holds(psn ib.PSN) bool {
 	return d >= 0 && d < w.inFlight()
 }
 
-// mark sets the need of n PSNs from psn on and returns how many were not set.
-func (w *window) mark(psn ib.PSN, n int) int {
-	if w.need == nil {
-		w.need = new([windowSize / 64]uint64)
-	}
-	return w.update(psn, n, func(word, mask uint64) uint64 { return word | mask })
-}
+// waiting is how many PSNs were sent and may still be answered.
+func (w *window) waiting() int { return w.inFlight() - w.need.n - w.held.n }
 
-// unmark clears the need of n PSNs from psn on and returns how many were set.
-func (w *window) unmark(psn ib.PSN, n int) int {
-	if w.needed == 0 {
-		return 0
-	}
-	return w.update(psn, n, func(word, mask uint64) uint64 { return word &^ mask })
-}
-
-// update applies op to n bits from psn on, a word at a time, and returns how
-// many of them changed.
-func (w *window) update(psn ib.PSN, n int, op func(word, mask uint64) uint64) int {
-	changed := 0
-	for i := int(psn) % windowSize; n > 0; i = (i + 1) % windowSize {
-		bit := i % 64
-		span := min(64-bit, n)
-		mask := (^uint64(0) >> (64 - span)) << bit
-		word := w.need[i/64]
-		next := op(word, mask)
-		changed += bits.OnesCount64(word ^ next)
-		w.needed += bits.OnesCount64(next) - bits.OnesCount64(word)
-		w.need[i/64] = next
-		n -= span
-		i += span - 1
+// mark sets the need of those of n PSNs from psn on that are not held, and returns how many were not set.
+func (w *window) mark(psn ib.PSN, n int) (changed int) {
+	for n > 0 {
+		run, held := w.held.run(psn, n)
+		if !held {
+			changed += w.need.add(psn, run)
+		}
+		psn, n = psn.Add(run), n-run
 	}
 	return changed
 }
 
+// unmark clears the need of n PSNs from psn on and returns how many were set.
+func (w *window) unmark(psn ib.PSN, n int) int { return w.need.remove(psn, n) }
+
 // firstNeeded returns the oldest PSN that must be sent again.
 func (w *window) firstNeeded() (ib.PSN, bool) {
-	if w.needed == 0 {
+	if w.need.n == 0 {
 		return 0, false
 	}
-	base := int(w.una) % windowSize
-	for k := 0; k <= len(w.need); k++ {
-		i := (base/64 + k) % len(w.need)
-		word := w.need[i]
-		switch k {
-		case 0: // bits below una's belong to the far end of the window
-			word &= ^uint64(0) << (base % 64)
-		case len(w.need):
-			word &= 1<<(base%64) - 1
+	n, first := w.need.run(w.una, windowSize)
+	if first {
+		n = 0
+	}
+	return w.una.Add(n), true
+}
+
+// psnSet is a set of PSNs of a window. A PSN has its place in it by its value, modulo the size.
+type psnSet struct {
+	n    int
+	bits *[windowSize / 64]uint64 // nil until the first is added
+}
+
+// add adds n PSNs from psn on and returns how many were not in the set.
+func (s *psnSet) add(psn ib.PSN, n int) int {
+	if s.bits == nil {
+		s.bits = new([windowSize / 64]uint64)
+	}
+	changed := 0
+	for i, mask := range words(psn, n) {
+		changed += bits.OnesCount64(mask &^ s.bits[i])
+		s.bits[i] |= mask
+	}
+	s.n += changed
+	return changed
+}
+
+// remove removes n PSNs from psn on and returns how many were in the set.
+func (s *psnSet) remove(psn ib.PSN, n int) int {
+	if s.n == 0 {
+		return 0
+	}
+	changed := 0
+	for i, mask := range words(psn, n) {
+		changed += bits.OnesCount64(mask & s.bits[i])
+		s.bits[i] &^= mask
+	}
+	s.n -= changed
+	return changed
+}
+
+// run returns how many of n PSNs from psn on are like the first of them: all in the set, or all not. in says which.
+func (s *psnSet) run(psn ib.PSN, n int) (length int, in bool) {
+	if s.n == 0 || n == 0 {
+		return n, false
+	}
+	at := int(psn) % windowSize
+	in = s.bits[at/64]>>(at%64)&1 != 0
+	for i, mask := range words(psn, n) {
+		other := s.bits[i] & mask
+		if in {
+			other = ^s.bits[i] & mask
 		}
-		if word != 0 {
-			at := i*64 + bits.TrailingZeros64(word)
-			return w.una.Add((at - base + windowSize) % windowSize), true
+		if other != 0 {
+			return length + bits.TrailingZeros64(other) - bits.TrailingZeros64(mask), in
+		}
+		length += bits.OnesCount64(mask)
+	}
+	return length, in
+}
+
+// words iterates over the words of a psnSet that n PSNs from psn on lie in, each with its bits.
+func words(psn ib.PSN, n int) iter.Seq2[int, uint64] {
+	return func(yield func(int, uint64) bool) {
+		for at := int(psn) % windowSize; n > 0; at %= windowSize {
+			bit := at % 64
+			span := min(64-bit, n)
+			if !yield(at/64, (^uint64(0)>>(64-span))<<bit) {
+				return
+			}
+			n -= span
+			at += span
 		}
 	}
-	return 0, false
 }

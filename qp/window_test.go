@@ -77,8 +77,8 @@ func TestWindowIsASet(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if w.needed != len(m.need) {
-					t.Fatalf("%d needed, want %d", w.needed, len(m.need))
+				if w.need.n != len(m.need) {
+					t.Fatalf("%d needed, want %d", w.need.n, len(m.need))
 				}
 				psn, ok := w.firstNeeded()
 				wantPSN, wantOK := m.first()
@@ -104,8 +104,8 @@ func TestWindowFull(t *testing.T) {
 		var w window
 		w.start(start)
 		w.nxt = w.nxt.Add(windowSize)
-		if n := w.mark(w.una, windowSize); n != windowSize || w.needed != windowSize {
-			t.Fatalf("from %d: got %d marked, %d needed, want %d", start, n, w.needed, windowSize)
+		if n := w.mark(w.una, windowSize); n != windowSize || w.need.n != windowSize {
+			t.Fatalf("from %d: got %d marked, %d needed, want %d", start, n, w.need.n, windowSize)
 		}
 		for i := range windowSize {
 			psn, ok := w.firstNeeded()
@@ -114,8 +114,8 @@ func TestWindowFull(t *testing.T) {
 			}
 			w.unmark(psn, 1)
 		}
-		if _, ok := w.firstNeeded(); ok || w.needed != 0 {
-			t.Fatalf("from %d: got %d needed at the end, want 0", start, w.needed)
+		if _, ok := w.firstNeeded(); ok || w.need.n != 0 {
+			t.Fatalf("from %d: got %d needed at the end, want 0", start, w.need.n)
 		}
 	}
 }
