@@ -130,7 +130,8 @@ func (r *responder) sendTrain(p *wire.Packet, frames []byte, size int) (n int) {
 // takeTrain handles MIDDLEs of the response to the oldest READ, likewise.
 func (r *requester) takeTrain(now ib.Instant, p *wire.Packet, frames []byte, size int) (n int) {
 	rd := r.reads.oldest()
-	if p.Opcode != wire.RCReadRespMiddle || rd == nil || r.sel != nil || rd.next != p.PSN || len(p.Payload) != int(r.q.attr.PathMTU) {
+	full := len(p.Payload) == int(r.q.attr.PathMTU)
+	if p.Opcode != wire.RCReadRespMiddle || rd == nil || r.sel != nil || rd.next != p.PSN || !full {
 		return 0
 	}
 	s := r.slot(r.find(p.PSN))
