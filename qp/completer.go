@@ -60,10 +60,12 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	if n <= 0 {
 		return
 	}
+	held := r.win.held.n
 	r.releaseRange(r.win.una, psn)
+	held -= r.win.held.n
 	r.win.una = psn
 	r.q.arrivals.Requests.confirm(psn, n)
-	r.q.flow.cc.onACK(n)
+	r.q.flow.cc.onACK(now, n-held)
 	r.recovery.answered(now)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)

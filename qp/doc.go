@@ -82,6 +82,7 @@
 //	PSNs in flight                       window.go
 //	what is in flight to a destination   flow.go
 //	congestion control                   aimd.go
+//	which losses are congestion          gate.go
 //	retransmission policy                gobackn.go
 //	responses that are lost              selective.go
 //	tail probe, round trips              probe.go

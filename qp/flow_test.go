@@ -15,7 +15,7 @@ func TestFlowAIMD(t *testing.T) {
 			t.Fatalf("round %d: got a window of %d packets, want %d", round, f.CongestionWindow(), cwndStart+round)
 		}
 		for range f.CongestionWindow() {
-			f.cc.onACK(1)
+			f.cc.onACK(0, 1)
 		}
 	}
 	const flight = 1000
@@ -40,7 +40,7 @@ func TestFlowAIMD(t *testing.T) {
 		t.Errorf("%d packets at least, want %d", f.CongestionWindow(), cwndMin)
 	}
 	for range cwndMax * cwndMax {
-		f.cc.onACK(2)
+		f.cc.onACK(0, 2)
 	}
 	if f.CongestionWindow() != cwndMax {
 		t.Errorf("%d packets at most, want %d", f.CongestionWindow(), cwndMax)

@@ -48,7 +48,11 @@ func (g *goBackN) lost(now ib.Instant, psn ib.PSN) bool {
 	}
 	flow := g.r.q.flow
 	g.r.probe.stop()
-	flow.cc.onLoss(now, flow.rtt.flight())
+	if sendOps[g.r.slot(g.r.find(psn)).wr.Opcode].answered { // few packets follow a READ: one is lost
+		flow.cc.onLost(now, &flow.rtt, 1)
+	} else {
+		flow.cc.onLoss(now, flow.rtt.flight())
+	}
 	g.retry(now, psn)
 	return true
 }

@@ -44,12 +44,17 @@ type rttEstimate struct {
 	ends  ib.Instant // of the round trip under way
 	count int64      // samples in it so far
 	often int64      // samples in the one before
+
+	shortest [2]int64 // the shortest sure sample of this round trip, and of the latest before that had one; 0: none
 }
 
 // begin counts a sample, which add follows.
 func (e *rttEstimate) begin(now ib.Instant) {
 	if now >= e.ends {
 		e.often, e.count, e.ends = e.count, 0, now+ib.Instant(e.mean)
+		if e.shortest[0] > 0 {
+			e.shortest = [2]int64{0, e.shortest[0]}
+		}
 	}
 	e.count++
 }
@@ -93,6 +98,20 @@ func (e *rttEstimate) sure(sample int64) {
 		e.least = sample
 	}
 	e.least = max(min(e.least, sample), 1)
+	if e.shortest[0] == 0 {
+		e.shortest[0] = sample
+	}
+	e.shortest[0] = max(min(e.shortest[0], sample), 1)
+}
+
+// queued reports whether packets wait in a queue on the way: the latest round trips are longer than the
+// shortest one. Before there are any it reports true.
+func (e *rttEstimate) queued() bool {
+	latest := e.shortest[0]
+	if old := e.shortest[1]; latest == 0 || old > 0 && old < latest {
+		latest = old
+	}
+	return latest == 0 || latest-e.least > max(queueNoise, e.least/8)
 }
 
 // tooSoon reports whether an answer that arrives so many nanoseconds after a packet was sent

@@ -55,7 +55,7 @@ func (r *requester) beyond(now ib.Instant, psn ib.PSN) {
 		r.sel = &selective{seen: r.win.una}
 	}
 	if sel := r.sel; sel.seen.Before(psn) {
-		r.holdPushes(sel.seen, psn)
+		r.holdPushes(now, sel.seen, psn)
 		sel.seen = psn
 	}
 	if n, held := r.win.held.run(r.win.una, r.win.inFlight()); held {
@@ -75,21 +75,23 @@ func (r *requester) beyond(now ib.Instant, psn ib.PSN) {
 }
 
 // holdPushes marks the SENDs and WRITEs between two PSNs as held.
-func (r *requester) holdPushes(from, to ib.PSN) {
+func (r *requester) holdPushes(now ib.Instant, from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
 		n := min(s.from(from), to.Sub(from))
 		if !sendOps[s.wr.Opcode].answered {
-			r.hold(s, from, n)
+			r.hold(now, s, from, n)
 		}
 		from = from.Add(n)
 	}
 }
 
 // hold marks n PSNs of s as held. They are no longer in flight for the Flow.
-func (r *requester) hold(s *sendWQE, psn ib.PSN, n int) {
+func (r *requester) hold(now ib.Instant, s *sendWQE, psn ib.PSN, n int) {
 	again := r.win.unmark(psn, n)
-	r.q.flow.release(r.win.held.add(psn, n)-again, s.cost)
+	n = r.win.held.add(psn, n)
+	r.q.flow.release(n-again, s.cost)
+	r.q.flow.cc.onACK(now, n)
 }
 
 // takenBeyond handles that a response was taken while others are missing.
@@ -108,7 +110,7 @@ func (r *requester) takenBeyond(now ib.Instant, rd *readReq, psn ib.PSN) {
 			h.lost()
 		}
 	}
-	r.hold(r.slot(r.find(psn)), psn, 1)
+	r.hold(now, r.slot(r.find(psn)), psn, 1)
 	r.recovery.refill()
 	r.armAck(now)
 	r.heard(now)
@@ -131,7 +133,7 @@ func (r *requester) findHoles(now ib.Instant) {
 			*h = hole{read: rd.first, from: from, to: from.Add(min(n, sel.seen.Sub(from))), due: true}
 			r.q.cfg.Stats.ImpliedNAK++
 			r.q.cfg.Stats.CompleterRetry++
-			r.q.flow.cc.onLoss(now, r.q.flow.rtt.flight())
+			r.q.flow.cc.onLost(now, &r.q.flow.rtt, h.to.Sub(h.from))
 			r.probe.timing = false
 		}
 		if h.due {

@@ -42,8 +42,8 @@ func (r *rxeReads) takes(p *wire.Packet, mtu int) bool {
 	return true
 }
 
-// TestHolesInOrder: whatever is lost, requests for parts of a READ are such as rdma_rxe serves, every READ completes, and
-// no response is asked for again that has arrived but what a silence makes necessary.
+// TestHolesInOrder: whatever is lost, requests for parts of a READ are such as rdma_rxe serves, every READ completes,
+// and no response that has arrived is asked for again but after a silence.
 func TestHolesInOrder(t *testing.T) {
 	for _, loss := range []float64{0.01, 0.05, 0.15} {
 		t.Run(fmt.Sprint(loss), func(t *testing.T) {

@@ -1,0 +1,72 @@
+package qp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
+	"github.com/goroce/goroce/tests/require"
+)
+
+// takes returns how long n messages of 64 KiB, 16 at a time, take over a network, in virtual time. gated says whether
+// losses without a queue are told from congestion.
+func takes(t *testing.T, net network, op ib.WROpcode, n int, gated bool) (took ib.Instant) {
+	seeds := require.Rounds(3, 20)
+	for seed := range uint64(seeds) {
+		x := newDevices(t, net, 1, seed)
+		if !gated {
+			x.flow.cc.gate.shutUntil = driver.Never
+		}
+		x.run(load{op: op, size: 64 << 10, depth: 16, n: n})
+		if p := x.pairs[0]; p.failed != ib.WCSuccess {
+			t.Errorf("seed %d: got %v after %d requests, want success", seed, p.failed, len(p.done))
+		}
+		took += x.now
+	}
+	return took / ib.Instant(seeds)
+}
+
+// TestGoodput: what a path that loses packets at random carries, as a part of what it carries without loss: 10 Gb/s, a
+// round trip of 50 us.
+func TestGoodput(t *testing.T) {
+	net := network{oneWay: 25_000, rate: 1.25, buffer: 10 * ms}
+	for _, c := range []struct {
+		op    ib.WROpcode
+		goals map[float64]float64
+	}{
+		{ib.WRRead, map[float64]float64{0.0001: 0.99, 0.001: 0.97, 0.01: 0.90, 0.03: 0.75, 0.05: 0.60}},
+		{ib.WRWrite, map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}},
+		{ib.WRSend, map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}},
+	} {
+		clean := takes(t, net, c.op, 300, true)
+		for loss, goal := range c.goals {
+			t.Run(fmt.Sprintf("%v/%v", c.op, loss), func(t *testing.T) {
+				t.Parallel()
+				n := net
+				n.drop = loss
+				got := float64(clean) / float64(takes(t, n, c.op, 300, true))
+				if t.Logf("%.3f of lossless", got); got < goal {
+					t.Errorf("got %.3f of the goodput without loss, want %.2f", got, goal)
+				}
+			})
+		}
+	}
+}
+
+// TestGoodputBottleneck: a bottleneck whose queue is too short to be seen carries as much as if each loss were
+// congestion.
+func TestGoodputBottleneck(t *testing.T) {
+	for _, rate := range []float64{0.0125, 0.125, 0.625, 1.25} { // bytes per nanosecond
+		for _, buffer := range []float64{0.1, 0.25, 1, 4} { // of the path's bandwidth-delay product
+			net := network{oneWay: ms / 10, rate: rate, buffer: ib.Instant(float64(ms) / 5 * buffer)}
+			t.Run(fmt.Sprintf("%.0fMb/buffer=%.2f", rate*8000, buffer), func(t *testing.T) {
+				t.Parallel()
+				got := float64(takes(t, net, ib.WRRead, 100, false)) / float64(takes(t, net, ib.WRRead, 100, true))
+				if t.Logf("%.2f", got); got < 0.9 {
+					t.Errorf("got %.2f of the goodput with each loss taken for congestion, want 0.9", got)
+				}
+			})
+		}
+	}
+}
