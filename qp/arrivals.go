@@ -34,6 +34,34 @@ type Progress struct {
 // Arrivals returns the QP's Arrivals, which belong to the QP.
 func (q *QP) Arrivals() *Arrivals { return &q.arrivals }
 
+// Fate is what is known of a request packet.
+type Fate uint8
+
+// Fates.
+const (
+	FateUnknown Fate = iota
+	FateArrived
+	FateLost // and sent again, or to be
+)
+
+// Fate returns what SACKs and ACKs have said of a request packet. known is false if the peer sends no SACKs: only
+// Arrivals tells then.
+func (q *QP) Fate(psn ib.PSN) (f Fate, known bool) {
+	w := &q.req.win
+	_, lost := w.need.run(psn, 1)
+	_, again := q.req.again.sent.run(psn, 1)
+	_, sacked := w.sacked.run(psn, 1)
+	switch {
+	case !q.selects():
+		return FateUnknown, false
+	case psn.Before(w.una) || sacked:
+		return FateArrived, true
+	case lost || again:
+		return FateLost, true
+	}
+	return FateUnknown, true
+}
+
 func (p *Progress) confirm(until ib.PSN, n int) {
 	p.Until = until
 	p.Confirmed += uint32(n)

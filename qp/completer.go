@@ -13,6 +13,10 @@ import (
 func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	st := r.q.cfg.Stats
 	r.recovery.heard++
+	if p.Opcode == wire.SACKOpcode {
+		r.selected(now, p)
+		return
+	}
 	if !r.win.holds(p.PSN) {
 		if p.PSN.Before(r.win.una) {
 			st.DuplicateResponse++
@@ -60,12 +64,12 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	if n <= 0 {
 		return
 	}
-	held := r.win.held.n
+	known := r.win.held.n + r.win.sacked.n
 	r.releaseRange(r.win.una, psn)
-	held -= r.win.held.n
+	known -= r.win.held.n + r.win.sacked.n
 	r.win.una = psn
 	r.q.arrivals.Requests.confirm(psn, n)
-	r.q.flow.cc.onACK(now, n-held)
+	r.q.flow.cc.onACK(now, n-known)
 	r.recovery.answered(now)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)
@@ -78,7 +82,8 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
 		n := min(s.from(from), to.Sub(from))
-		released := r.win.unmark(from, n) + r.win.held.remove(from, n)
+		r.again.sent.remove(from, n)
+		released := r.win.unmark(from, n) + r.win.held.remove(from, n) + r.win.sacked.remove(from, n)
 		r.q.flow.release(n-released, s.cost)
 		from = from.Add(n)
 	}
@@ -265,6 +270,10 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 	r.q.cfg.Stats.RcvdSeqErr++
 	r.probeAnswered(now)
 	r.acknowledge(now, p.PSN)
+	if r.q.selects() {
+		r.missesOnly(now, p.PSN)
+		return
+	}
 	r.recovery.lost(now, p.PSN)
 }
 

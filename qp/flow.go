@@ -15,6 +15,10 @@ type Flow struct {
 	rtt      rttEstimate
 	noProbes bool
 
+	selective bool     // the destination takes SACKs and sends them
+	news      PeerNews // for the owner
+	silent    int      // sequence NAKs since the latest SACK
+
 	first, last *QP // waiting, in order
 	need, cost  int // first waits for room for need packets of this cost; need is 0 for any room
 	turn        *QP // the QP that Next has returned and that has not sent yet
@@ -33,6 +37,40 @@ func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
 // may. An owner that infers from retransmissions whether packets arrive turns them off,
 // since a probe sends packets again that are perhaps not lost.
 func (f *Flow) SetProbes(on bool) { f.noProbes = !on }
+
+// SetSelective sets whether the destination takes SACKs and sends them (sack.go). Initially it is taken not to.
+func (f *Flow) SetSelective(on bool) { f.selective = on }
+
+// PeerNews is what the QPs of a Flow have found out about its destination.
+type PeerNews uint8
+
+// News of a destination.
+const (
+	NoNews     PeerNews = iota
+	PeerWanted          // packets are lost: whether it takes SACKs matters
+	PeerSilent          // it does not send SACKs as it should; SetSelective is off
+)
+
+// TakeNews returns what is new, once.
+func (f *Flow) TakeNews() PeerNews {
+	n := f.news
+	f.news = NoNews
+	return n
+}
+
+// lossy notes that packets to or from the destination are lost.
+func (f *Flow) lossy() {
+	if !f.selective && f.news == NoNews {
+		f.news = PeerWanted
+	}
+}
+
+// refused notes a sequence NAK of a destination that takes SACKs: a SACK must follow it.
+func (f *Flow) refused() {
+	if f.silent++; f.silent > silentMost {
+		f.selective, f.silent, f.news = false, 0, PeerSilent
+	}
+}
 
 // Idle reports whether nothing is in flight.
 func (f *Flow) Idle() bool { return f.packets == 0 }

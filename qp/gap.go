@@ -20,6 +20,10 @@ func (r *responder) beyond(now ib.Instant, p *wire.Packet) {
 		r.q.cfg.Stats.KeptRequests++
 	}
 	r.q.cfg.Stats.OutOfSequence++
+	r.oweSACK(now, p.PSN)
+	if r.q.flow != nil {
+		r.q.flow.lossy()
+	}
 	if r.owed.discarding {
 		r.q.judge(verdict)
 		return

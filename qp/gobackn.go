@@ -48,6 +48,7 @@ func (g *goBackN) lost(now ib.Instant, psn ib.PSN) bool {
 	}
 	flow := g.r.q.flow
 	g.r.probe.stop()
+	flow.lossy()
 	if sendOps[g.r.slot(g.r.find(psn)).wr.Opcode].answered { // few packets follow a READ: one is lost
 		flow.cc.onLost(now, &flow.rtt, 1)
 	} else {
@@ -70,6 +71,7 @@ func (g *goBackN) timeout(now ib.Instant) {
 	r.q.cfg.Stats.LocalAckTimeout++
 	r.q.recordTimer(TimerACK, int(g.retries))
 	r.probe.askedAgain(now, byTimeout)
+	r.forgetSACKs()
 	flow.cc.onTimeout(now, flow.rtt.flight())
 	g.retry(now, r.win.una)
 }

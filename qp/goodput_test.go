@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-// takes returns how long n messages of 64 KiB, 16 at a time, take over a network, in virtual time. gated says whether
-// losses without a queue are told from congestion.
-func takes(t *testing.T, net network, op ib.WROpcode, n int, gated bool) (took ib.Instant) {
+// takes returns how long n messages of 64 KiB, 16 at a time, take over a network, in virtual time. change may change
+// the devices.
+func takes(t *testing.T, net network, op ib.WROpcode, n int, change func(*devices)) (took ib.Instant) {
 	seeds := require.Rounds(3, 20)
 	for seed := range uint64(seeds) {
 		x := newDevices(t, net, 1, seed)
-		if !gated {
-			x.flow.cc.gate.shutUntil = driver.Never
+		if change != nil {
+			change(x)
 		}
 		x.run(load{op: op, size: 64 << 10, depth: 16, n: n})
 		if p := x.pairs[0]; p.failed != ib.WCSuccess {
@@ -31,21 +31,28 @@ func takes(t *testing.T, net network, op ib.WROpcode, n int, gated bool) (took i
 // round trip of 50 us.
 func TestGoodput(t *testing.T) {
 	net := network{oneWay: 25_000, rate: 1.25, buffer: 10 * ms}
+	goals := map[float64]float64{0.0001: 0.99, 0.001: 0.97, 0.01: 0.90, 0.03: 0.75, 0.05: 0.60}
+	strict := map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}
 	for _, c := range []struct {
-		op    ib.WROpcode
-		goals map[float64]float64
+		name   string
+		op     ib.WROpcode
+		change func(*devices)
+		goals  map[float64]float64
 	}{
-		{ib.WRRead, map[float64]float64{0.0001: 0.99, 0.001: 0.97, 0.01: 0.90, 0.03: 0.75, 0.05: 0.60}},
-		{ib.WRWrite, map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}},
-		{ib.WRSend, map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}},
+		{"READ", ib.WRRead, nil, goals},
+		{"WRITE", ib.WRWrite, nil, strict},
+		{"SEND", ib.WRSend, nil, strict},
+		{"READ with SACK", ib.WRRead, sacks, goals},
+		{"WRITE with SACK", ib.WRWrite, sacks, goals},
+		{"SEND with SACK", ib.WRSend, sacks, goals},
 	} {
-		clean := takes(t, net, c.op, 300, true)
+		clean := takes(t, net, c.op, 300, c.change)
 		for loss, goal := range c.goals {
-			t.Run(fmt.Sprintf("%v/%v", c.op, loss), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%v", c.name, loss), func(t *testing.T) {
 				t.Parallel()
 				n := net
 				n.drop = loss
-				got := float64(clean) / float64(takes(t, n, c.op, 300, true))
+				got := float64(clean) / float64(takes(t, n, c.op, 300, c.change))
 				if t.Logf("%.3f of lossless", got); got < goal {
 					t.Errorf("got %.3f of the goodput without loss, want %.2f", got, goal)
 				}
@@ -53,6 +60,17 @@ func TestGoodput(t *testing.T) {
 		}
 	}
 }
+
+// sacks makes both devices know that the other takes SACKs.
+func sacks(x *devices) {
+	x.flow.SetSelective(true)
+	for _, p := range x.pairs {
+		p.b.flow.SetSelective(true)
+	}
+}
+
+// ungated takes each loss for congestion.
+func ungated(x *devices) { x.flow.cc.gate.shutUntil = driver.Never }
 
 // TestGoodputBottleneck: a bottleneck whose queue is too short to be seen carries as much as if each loss were
 // congestion.
@@ -62,7 +80,7 @@ func TestGoodputBottleneck(t *testing.T) {
 			net := network{oneWay: ms / 10, rate: rate, buffer: ib.Instant(float64(ms) / 5 * buffer)}
 			t.Run(fmt.Sprintf("%.0fMb/buffer=%.2f", rate*8000, buffer), func(t *testing.T) {
 				t.Parallel()
-				got := float64(takes(t, net, ib.WRRead, 100, false)) / float64(takes(t, net, ib.WRRead, 100, true))
+				got := float64(takes(t, net, ib.WRRead, 100, ungated)) / float64(takes(t, net, ib.WRRead, 100, nil))
 				if t.Logf("%.2f", got); got < 0.9 {
 					t.Errorf("got %.2f of the goodput with each loss taken for congestion, want 0.9", got)
 				}

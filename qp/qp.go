@@ -217,6 +217,9 @@ func (q *QP) HandlePackets(now ib.Instant, run []wire.Packet) {
 	for i := range run {
 		q.recordReceived(&run[i], 0)
 		q.handlePacket(now, &run[i])
+		if q.resp.early != nil {
+			q.resp.catchUp(now)
+		}
 	}
 	q.settle()
 }
@@ -237,6 +240,9 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 		n = q.req.takeTrain(now, &p, frames, size)
 	case p.Opcode.IsRequest() && r.request && q.svc.receives:
 		n = q.resp.train(&p, frames, size)
+		if q.resp.early != nil {
+			q.resp.catchUp(now)
+		}
 	}
 	if n > 0 {
 		q.recordReceived(&p, n-1)
@@ -310,9 +316,10 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 	if q.timers.expired(timerProbe, now) {
 		q.req.probeTimeout(now)
 	}
-	// For timerDelayedACK and timerPace it is enough that NextPackets is called again.
+	// For timerDelayedACK, timerPace and timerSACK it is enough that NextPackets is called again.
 	q.timers.expired(timerDelayedACK, now)
 	q.timers.expired(timerPace, now)
+	q.timers.expired(timerSACK, now)
 	q.settle()
 }
 
@@ -347,6 +354,9 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	if r.respond && n+trains < len(out) {
 		n += q.resp.emitACK(now, &out[n], n > 0)
+	}
+	if r.respond && n+trains < len(out) {
+		n += q.resp.emitSACK(now, &out[n])
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.recordSent(now, out[:n])

@@ -65,6 +65,11 @@ type reorderQueue struct {
 	front   ib.PSN // all packets from the expected PSN to here are kept
 	used    ib.Instant
 
+	due     bool       // a SACK is to be sent
+	trigger ib.PSN     // for this one
+	sackAt  ib.Instant // not before
+	sack    []byte     // the latest
+
 	next, prev *reorderQueue // in Reorder.queues
 }
 
@@ -111,6 +116,7 @@ func (m *Reorder) open(q *QP) *reorderQueue {
 		o = &reorderQueue{packets: map[ib.PSN]*early{}}
 	}
 	o.q, o.low, o.front = q, q.resp.epsn, q.resp.epsn
+	o.due, o.sackAt = false, 0
 	m.link(o)
 	return o
 }
@@ -187,14 +193,17 @@ func span(p *wire.Packet, mtu int) int {
 
 // standIn executes kept requests in place of those that are lost before psn, if all are kept.
 func (r *responder) standIn(now ib.Instant, psn ib.PSN) {
-	q := r.early
-	if q == nil || !q.reaches(r.epsn, psn, r.q.mtu()) {
-		return
+	if r.early != nil && r.early.reaches(r.epsn, psn, r.q.mtu()) {
+		r.executeKept(now, psn.Sub(r.epsn))
 	}
-	for r.epsn.Before(psn) && r.early != nil {
-		e := q.packets[r.epsn]
+}
+
+// executeKept executes kept requests that are next, up to most PSNs.
+func (r *responder) executeKept(now ib.Instant, most int) {
+	for end := r.epsn.Add(most); r.early != nil && r.epsn.Before(end); {
+		e := r.early.packets[r.epsn]
 		if e == nil {
-			break // epsn is beyond what was kept as a READ
+			return
 		}
 		before := r.epsn
 		if r.handle(now, &e.Packet); r.epsn == before {
@@ -202,7 +211,7 @@ func (r *responder) standIn(now ib.Instant, psn ib.PSN) {
 		}
 		r.q.cfg.Stats.KeptUsed++
 		if r.early != nil {
-			q.give(r.q.cfg.Limits.Reorder, e, r.q.late.pending() == 0)
+			r.early.give(r.q.cfg.Limits.Reorder, e, r.q.late.pending() == 0)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type requester struct {
 	win      window
 	reads    readTable
 	sel      *selective // nil unless responses are missing
+	again    resends
 	probe    prober
 	credits  credits
 	ackReqs  ackReqs
@@ -228,6 +229,7 @@ func (r *requester) resend(tx *TxPacket) bool {
 	}
 	s, n := r.repeat(psn, tx)
 	r.q.flow.charge(r.win.unmark(psn, n), s.cost)
+	r.sentAgain(psn, n)
 	if !tx.AckReq {
 		r.askForACK(tx, psn.Add(1) == r.win.nxt || psn == s.last() || r.q.flow.full())
 	}
@@ -442,7 +444,7 @@ func laterPSN(a, b ib.PSN) ib.PSN {
 // not while the Flow, the pacer or slow memory holds back all packets that are to be sent
 // again, or the packet that will ask for an ACK.
 func (r *requester) silenceMeansLoss() bool {
-	if r.win.waiting() == 0 {
+	if r.win.waiting()+r.win.sacked.n == 0 {
 		return false
 	}
 	heldBack := r.q.waiting || r.fetchBlocked || r.q.timers.isSet(timerPace)
@@ -512,7 +514,7 @@ func (r *requester) stop() {
 		f.remove(r.q)
 	}
 	r.win.start(r.win.nxt)
-	r.sel = nil
+	r.sel, r.again = nil, resends{}
 	r.reads.reset()
 	r.probe.stop()
 }

@@ -88,10 +88,11 @@ func (r *requester) holdPushes(now ib.Instant, from, to ib.PSN) {
 
 // hold marks n PSNs of s as held. They are no longer in flight for the Flow.
 func (r *requester) hold(now ib.Instant, s *sendWQE, psn ib.PSN, n int) {
-	again := r.win.unmark(psn, n)
+	known := r.win.unmark(psn, n)
+	sacked := r.win.sacked.remove(psn, n)
 	n = r.win.held.add(psn, n)
-	r.q.flow.release(n-again, s.cost)
-	r.q.flow.cc.onACK(now, n)
+	r.q.flow.release(n-known-sacked, s.cost)
+	r.q.flow.cc.onACK(now, n-sacked)
 }
 
 // takenBeyond handles that a response was taken while others are missing.

@@ -71,6 +71,8 @@ type Stats struct {
 	DropMessage       uint64 // dropped UC and UD messages: no receive, too long, no access right
 	DropNoResource    uint64 // packets dropped because there was no room for placements
 	KeptRequests      uint64 // requests beyond a gap that were kept; see reorder.go
+	SentSACKs         uint64 // sack.go
+	RcvdSACKs         uint64
 	KeptUsed          uint64 // of these, those that stood in for a repetition that was lost
 
 	// Those of mlx5's hw_counters that have no other name above (mlx5/counters.c).

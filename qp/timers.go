@@ -14,6 +14,7 @@ const (
 	timerRNR                     // end of the delay that an RNR NAK asked for
 	timerDelayedACK              // end of the delay of the pending ACK
 	timerPace                    // the pacer allows the next packet
+	timerSACK                    // the next SACK may leave
 	numTimers
 )
 

@@ -20,6 +20,7 @@ type window struct {
 	una, nxt ib.PSN
 	need     psnSet
 	held     psnSet
+	sacked   psnSet // PSNs that are not held, and of which the peer has said that it has them (sack.go)
 }
 
 func (w *window) start(psn ib.PSN) { *w = window{una: psn, nxt: psn} }
@@ -36,13 +37,15 @@ func (w *window) holds(psn ib.PSN) bool {
 }
 
 // waiting is how many PSNs were sent and may still be answered.
-func (w *window) waiting() int { return w.inFlight() - w.need.n - w.held.n }
+func (w *window) waiting() int { return w.inFlight() - w.need.n - w.held.n - w.sacked.n }
 
-// mark sets the need of those of n PSNs from psn on that are not held, and returns how many were not set.
+// mark sets the need of those of n PSNs from psn on that the peer is not known to have, and returns how many were not
+// set.
 func (w *window) mark(psn ib.PSN, n int) (changed int) {
 	for n > 0 {
 		run, held := w.held.run(psn, n)
-		if !held {
+		run, sacked := w.sacked.run(psn, run)
+		if !held && !sacked {
 			changed += w.need.add(psn, run)
 		}
 		psn, n = psn.Add(run), n-run

@@ -62,6 +62,9 @@ const (
 	CNP Opcode = 0x81
 )
 
+// SACKOpcode is the opcode of a selective acknowledgement (SACK), which is this project's own.
+const SACKOpcode Opcode = 0xC1
+
 // Opcodes of extended reliable connections.
 const (
 	XRCSendFirst      = xrcBase | RCSendFirst
@@ -108,6 +111,7 @@ const (
 	UD
 	CNPService
 	XRC
+	Manufacturer // what IBTA leaves to manufacturers; 7 is, too
 	numServices
 )
 
@@ -117,7 +121,7 @@ func (s Service) Opcode(op Op) Opcode { return Opcode(s)<<5 | Opcode(op&0x1F) }
 // String returns the service's abbreviation.
 func (s Service) String() string {
 	if s < numServices {
-		return [numServices]string{"RC", "UC", "RD", "UD", "CNP", "XRC"}[s]
+		return [numServices]string{"RC", "UC", "RD", "UD", "CNP", "XRC", "manufacturer"}[s]
 	}
 	return fmt.Sprintf("Service(%d)", uint8(s))
 }
@@ -267,6 +271,7 @@ func makeShapes() (t [256]shape) {
 	}
 	// The payload of a CNP is 16 reserved bytes (A17.9.3, figure 6).
 	t[CNP] = shape{flags: opPayload, fixed: cnpLen}.measured()
+	t[SACKOpcode] = shape{flags: opPayload | opResponse}.measured()
 	return t
 }
 
@@ -348,6 +353,8 @@ func (o Opcode) String() string {
 		return fmt.Sprintf("Opcode(%#02x)", uint8(o))
 	case o == CNP:
 		return "CNP"
+	case o == SACKOpcode:
+		return "SACK"
 	}
 	return o.Service().String() + " " + operations[o.Op()].name
 }

@@ -57,6 +57,7 @@ var opcodeRows = []struct {
 	{UDSendOnly, 0x64, 20, HasDETH, "UD SEND Only"},
 	{UDSendOnlyImm, 0x65, 24, HasDETH | HasImm, "UD SEND Only with Immediate"},
 	{CNP, 0x81, 12, 0, "CNP"},
+	{SACKOpcode, 0xC1, 12, 0, "SACK"},
 
 	{XRCSendFirst, 0xA0, 16, HasXRCETH, "XRC SEND First"},
 	{XRCSendMiddle, 0xA1, 16, HasXRCETH, "XRC SEND Middle"},
@@ -173,8 +174,8 @@ func TestOpcodeClasses(t *testing.T) {
 			member[op] = true
 		}
 		for _, row := range opcodeRows {
-			if row.op == CNP {
-				continue // neither request nor response
+			if row.op == CNP || row.op == SACKOpcode {
+				continue // no operation of a service
 			}
 			if got, want := c.in(row.op), member[row.op.Op()]; got != want {
 				t.Errorf("%s of %v is %v", c.name, row.op, got)

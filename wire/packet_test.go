@@ -157,7 +157,7 @@ func TestBadPackets(t *testing.T) {
 			t.Errorf("%s: %v is not %v", tc.name, err, tc.want.Err)
 		}
 	}
-	const want = "BTH: unknown opcode: want an opcode of RC, UC, UD or XRC, or CNP"
+	const want = "BTH: unknown opcode: want an opcode of RC, UC, UD or XRC, CNP, or SACK"
 	if got := errBTHOpcode.Error(); got != want {
 		t.Errorf("the error reads %q, want %q", got, want)
 	}

@@ -18,6 +18,7 @@ type config struct {
 	sigAll  bool
 	trains  bool
 	probe   bool
+	sack    bool
 	late    int
 	shared  int // entries of the SRQ that receives come from; 0: there is none
 	qps     int // QPs of the host
@@ -96,6 +97,7 @@ var options = []option{
 	{"qps", 0, size(func(c *config, n int) { c.qps = n })},
 	{"trains", 0, integer(func(c *config, n int) { c.trains = n != 0 })},
 	{"probe", 0, integer(func(c *config, n int) { c.probe = n != 0 })},
+	{"sack", 0, integer(func(c *config, n int) { c.sack = n != 0 })},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
 }
 

@@ -113,13 +113,15 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 	case !a.fromLeft:
 		from, to = to, from
 	}
-	want.Opcode = qp.WireService(from.cfg.typ).Opcode(want.Opcode.Op())
+	if want.Opcode != wire.SACKOpcode {
+		want.Opcode = qp.WireService(from.cfg.typ).Opcode(want.Opcode.Op())
+	}
 	if !want.Opcode.Valid() {
 		return packet{}, fmt.Errorf("%v has no such packet", from.cfg.typ)
 	}
 	if r.scripted && !a.fromLeft {
 		s.between(&want, to.peer, to.num)
-		want.Payload = data.bytes()
+		want.Payload = s.payload(data)
 		r.messages[data.name] = max(r.messages[data.name], data.to)
 		p := roundTrip(want)
 		return p, p.err

@@ -64,7 +64,8 @@
 // XRCETH), level and extent (of a FLUSH), and for datagrams qkey, ah (the destination),
 // from and dest (QP numbers). Fields that a claim omits must be absent or zero in the
 // packet, except credits and pad, and from and dest if they are the QPs of the scene.
-// credits=none is the AETH code for "no credits counted".
+// credits=none is the AETH code for "no credits counted". A SACK has trigger, and has, a list of PSNs such as
+// has=102..103,105.
 //
 // # Inputs
 //

@@ -152,6 +152,7 @@ func (e *endpoint) modify(now ib.Instant, to ib.QPState, attr *ib.QPAttr, mask i
 		return err
 	}
 	if from != to && to == ib.StateRTR {
+		e.flow.SetSelective(e.cfg.sack)
 		e.qp.SetFlow(e.flow)
 	}
 	e.input()

@@ -34,6 +34,7 @@ func makeShortNames() map[string]packetName {
 			names[op.Op().String()] = packetName{op, wire.AckNoCredits}
 		}
 	}
+	names["SACK"] = packetName{wire.SACKOpcode, wire.AckNoCredits}
 	names["RNR NAK"] = packetName{wire.RCAck, wire.RNRNak(0)}
 	for s := wire.NAKSequence; s <= wire.NAKRemoteOp; s++ {
 		names[strings.ReplaceAll(s.String(), ",", "")] = packetName{wire.RCAck, s}
@@ -44,6 +45,9 @@ func makeShortNames() map[string]packetName {
 // shortName returns the name of p in scripts.
 func shortName(p *wire.Packet) string {
 	s := p.AETH.Syndrome
+	if p.Opcode == wire.SACKOpcode {
+		return p.Opcode.String()
+	}
 	switch isACK := p.Opcode.Op() == wire.OpAck; {
 	case isACK && s.IsRNR():
 		return "RNR NAK"
@@ -61,6 +65,7 @@ type spec struct {
 	count   int  // packets, with consecutive PSNs and data
 	credits bool // the step states the credits
 	pad     bool // the step states the pad
+	sack    []byte
 
 	// Datagrams.
 	dest, from ib.QPN // 0 for the QP at that end of the scene
@@ -85,6 +90,7 @@ func (r *runner) parseSpec(text string) (*spec, error) {
 	p.Atomic.Swap = a.num("swap", a.num("add", 0, 64), 64)
 	s.address(r, a)
 	s.acknowledge(a)
+	s.selective(a)
 	s.datagram(a)
 	p.XRCSRQ = uint32(a.num("srq", 0, 24))
 	level, extent, err := takeFlush(a)
@@ -192,6 +198,39 @@ func (s *spec) acknowledge(a *args) {
 	}
 }
 
+// selective takes "has=102..103,105" and "trigger=105" of a SACK.
+func (s *spec) selective(a *args) {
+	if s.p.Opcode != wire.SACKOpcode {
+		return
+	}
+	sack := wire.SACK{Trigger: ib.PSN(a.num("trigger", 0, 24))}
+	v, _ := a.value("has")
+	for _, run := range strings.Split(v, ",") {
+		from, to, isRun := strings.Cut(run, "..")
+		if !isRun {
+			to = from
+		}
+		first, err := strconv.ParseUint(from, 0, 24)
+		last, err2 := strconv.ParseUint(to, 0, 24)
+		if err != nil || err2 != nil || last < first || last-first >= wire.SACKWords*64 {
+			a.wrong("has=%q is no list of PSNs such as 102..103,105", v)
+			return
+		}
+		for psn := first; psn <= last; psn++ {
+			sack.Set(ib.PSN(psn).Sub(s.p.PSN))
+		}
+	}
+	s.sack = sack.Append(nil)
+}
+
+// payload returns the payload of a packet with these data.
+func (s *spec) payload(data slice) []byte {
+	if s.sack != nil {
+		return s.sack
+	}
+	return data.bytes()
+}
+
 // datagram takes "qkey=", "from=", "dest=" and "ah=".
 func (s *spec) datagram(a *args) {
 	s.p.DETH.QKey = uint32(a.num("qkey", 0, 32))
@@ -277,7 +316,7 @@ func (s *spec) differs(want wire.Packet, data slice, got *packet) error {
 			return fmt.Errorf("the %s is not %v but %v", c.name, c.want, c.got)
 		}
 	}
-	if !bytes.Equal(data.bytes(), got.Payload) {
+	if !bytes.Equal(s.payload(data), got.Payload) {
 		return fmt.Errorf("the payload differs")
 	}
 	return nil
@@ -326,6 +365,27 @@ func (r *runner) describe(p *packet) string {
 	add(h&wire.HasAtomicAckETH != 0, "was=%d", p.AtomicAck)
 	add(h&wire.HasImm != 0, "imm=%#x", p.Imm)
 	add(h&wire.HasIETH != 0, "inv=%#x", uint32(p.InvKey))
+	if p.Opcode == wire.SACKOpcode {
+		b.WriteString(sackText(&p.Packet))
+		return b.String()
+	}
 	add(len(p.Payload) > 0, "%s", identify(p.Payload, r.areas, r.messages))
 	return b.String()
+}
+
+// sackText formats the payload of a SACK.
+func sackText(p *wire.Packet) string {
+	var sack wire.SACK
+	if sack.Decode(p.Payload) != nil {
+		return " which does not decode"
+	}
+	var runs []string
+	for at, n := sack.Run(1); n > 0; at, n = sack.Run(at + n) {
+		run := fmt.Sprint(uint32(p.PSN.Add(at)))
+		if n > 1 {
+			run += fmt.Sprintf("..%d", uint32(p.PSN.Add(at+n-1)))
+		}
+		runs = append(runs, run)
+	}
+	return fmt.Sprintf(" trigger=%d has=%s", uint32(sack.Trigger), strings.Join(runs, ","))
 }

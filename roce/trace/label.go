@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -42,15 +43,35 @@ func label(p *wire.Packet, full bool) string {
 	if full {
 		answerText(&b, p)
 	}
-	if p.Opcode.HasPayload() && p.Opcode != wire.CNP {
+	var sack wire.SACK
+	switch {
+	case p.Opcode == wire.SACKOpcode && sack.Decode(p.Payload) == nil:
+		b.WriteString(sackText(p.PSN, &sack))
+	case p.Opcode.HasPayload() && p.Opcode != wire.CNP:
 		fmt.Fprintf(&b, " (%d B)", len(p.Payload))
+	}
+	return b.String()
+}
+
+// sackText names the first PSNs that a SACK has, which are most of them as a rule.
+func sackText(expected ib.PSN, s *wire.SACK) string {
+	var b strings.Builder
+	runs := 0
+	for at, n := s.Run(1); n > 0; at, n = s.Run(at + n) {
+		if runs++; runs > 3 {
+			return b.String() + " ..."
+		}
+		fmt.Fprintf(&b, " has %d", uint32(expected.Add(at)))
+		if n > 1 {
+			fmt.Fprintf(&b, "..%d", uint32(expected.Add(at+n-1)))
+		}
 	}
 	return b.String()
 }
 
 // opText returns the name of the operation; for an acknowledge, its syndrome.
 func opText(p *wire.Packet) string {
-	if !p.Opcode.Valid() || p.Opcode == wire.CNP {
+	if !p.Opcode.Valid() || p.Opcode == wire.CNP || p.Opcode == wire.SACKOpcode {
 		return p.Opcode.String()
 	}
 	name := p.Opcode.Op().String()

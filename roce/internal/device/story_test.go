@@ -116,35 +116,12 @@ func lossy(l link.Link) link.Link {
 	if l.Caps().Local[0] != gidA {
 		return l
 	}
-	return &dropOne{Link: l, psn: 0xFFFFF1}
-}
-
-// dropOne loses the first packet with a PSN.
-type dropOne struct {
-	link.Link
-	psn  ib.PSN
-	lost bool
-}
-
-func (d *dropOne) Send(now ib.Instant, runs []link.Run) (int, error) {
-	var pass []link.Run
-	for i := range runs {
-		for j := range runs[i].Frames() {
-			one := runs[i]
-			one.Buf = one.Frame(j)
-			one.Size, one.ID = len(one.Buf), one.ID+uint16(j)
-			var p wire.Packet
-			if p.Decode(one.Buf[:len(one.Buf)-wire.ICRCLen]) == nil && p.PSN == d.psn && !d.lost {
-				d.lost = true
-				continue
-			}
-			pass = append(pass, one)
-		}
-	}
-	if n, err := d.Link.Send(now, pass); err != nil || n < len(pass) {
-		return 0, fmt.Errorf("sent %d of %d: %w", n, len(pass), err)
-	}
-	return len(runs), nil
+	lost := false
+	return &filtered{Link: l, passes: func(p *wire.Packet) bool {
+		first := p.PSN == 0xFFFFF1 && !lost
+		lost = lost || first
+		return !first
+	}}
 }
 
 // TestStoryBounds: a device remembers 64 failures, and they keep no more recorders than that. With more QPs than there

@@ -28,6 +28,9 @@ func (s *Shard) applyEffects(q *QP) (taken int) {
 	}
 	s.publishState(q, e.State)
 	s.observeOffload(q, e.State)
+	if q.flow != nil {
+		s.meet(q.flow, &q.path)
+	}
 	s.wakeFlowWaiters(q.flow)
 	return e.Taken
 }

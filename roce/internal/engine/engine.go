@@ -62,6 +62,7 @@ type Engine struct {
 	shards  []*Shard
 	origin  time.Time
 	alone   aloneTable
+	peers   peerTable
 	running sync.WaitGroup
 }
 
@@ -72,6 +73,7 @@ func New(links []link.Link, o Options, owner Owner) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{opts: o, owner: owner, caps: links[0].Caps(), origin: time.Now()}
+	e.peers.init(o.Rand)
 	e.shards = make([]*Shard, len(links))
 	trackers := make([]*ipid.Tracker, len(links))
 	for i, l := range links {

@@ -51,10 +51,11 @@ func (e *Engine) FlushGSI() {
 // each datagram when it arrives. Applications cannot create a QP 1, so that only the connection
 // manager sends MADs. The gsiQPs of shards other than the first have no user.
 type gsiQP struct {
-	gsi GSI
-	psn ib.PSN
-	to  link.Run // destination of the current datagram
-	mad [wire.MADLen]byte
+	gsi   GSI
+	peers *peerTable
+	psn   ib.PSN
+	to    link.Run // destination of the current datagram
+	mad   [wire.MADLen]byte
 }
 
 // deadline returns when send must be called next.
@@ -62,7 +63,7 @@ func (g *gsiQP) deadline() ib.Instant {
 	if g.gsi == nil {
 		return driver.Never
 	}
-	return g.gsi.Deadline()
+	return min(g.gsi.Deadline(), ib.Instant(g.peers.due.Load()))
 }
 
 // receive checks a datagram for QP 1 as a UD QP does, and hands it to the GSI.
@@ -73,6 +74,8 @@ func (g *gsiQP) receive(s *Shard, run *link.Run, p *wire.Packet) {
 		st.DropNoQP++
 	case p.DETH.QKey != gsiQKey:
 		st.DropQKey++
+	case g.peers.receive(s.now, run, p.Payload):
+		st.RcvdPkts++
 	case !g.gsi.Receive(s.now, run, p.Payload):
 		st.DropAddress++
 	default:
@@ -89,7 +92,7 @@ func (g *gsiQP) send(t *transmitter) (sent bool) {
 		if g.deadline() > now || t.n > txRuns-txPackets && !t.flush() || t.blocked {
 			return sent
 		}
-		if !g.gsi.Next(now, &g.to, &g.mad) {
+		if !g.peers.next(now, &g.to, &g.mad) && !g.gsi.Next(now, &g.to, &g.mad) {
 			continue // only a timer was due
 		}
 		g.to.SrcPort = t.s.sourcePort(g.to.FlowLabel, ib.QPNGSI, ib.QPNGSI)

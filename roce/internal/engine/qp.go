@@ -281,6 +281,8 @@ type flow struct {
 
 	aloneSeen  uint32     // value of aloneTable.changes when aloneUntil was read
 	aloneUntil ib.Instant // until when each packet goes in a run of its own; 0 if it need not
+
+	peersSeen uint32 // value of peerTable.changes when it was last looked at
 }
 
 // setFlow moves q to its application's congestion account of dst, or to none if dst is nil. QPs
@@ -323,7 +325,7 @@ func (s *Shard) observeOffload(q *QP, state ib.QPState) {
 		return
 	}
 	t := &q.flow.trial
-	v := q.offload.Observe(t, q.core.Arrivals())
+	v := q.offload.Observe(t, q.core.Arrivals(), q.core.Fate)
 	s.stats.OffloadTrials += uint64(v.Trials)
 	if v.Proven {
 		t.End()

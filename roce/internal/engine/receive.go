@@ -251,7 +251,7 @@ func (r *receiver) pin(q *QP, run *link.Run) {
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
-	case p.Opcode.Service() != qp.WireService(q.typ):
+	case p.Opcode.Service() != qp.WireService(q.typ) && (p.Opcode != wire.SACKOpcode || !qp.Reliable(q.typ)):
 		st.DropService++
 	case p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF:
 		st.DropPKey++

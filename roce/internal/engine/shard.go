@@ -56,6 +56,7 @@ func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 		groups: map[ib.GID]group{}}
 	s.limits.Recorders = qp.NewRecorders(recorders / shards)
 	s.limits.Reorder = qp.NewReorder(shards)
+	s.qp1.peers = &e.peers
 	s.doorbells.ringing = s.ring
 	s.poller.init()
 	s.rx.init(s)

@@ -130,19 +130,20 @@ type sample struct {
 	pair uint32 // number of its pair in the trial; 0 if it is not part of one
 }
 
-// fate is the outcome of a sample.
-type fate uint8
+// outcome is what has become of a sample.
+type outcome uint8
 
 const (
-	unknown fate = iota
+	unknown outcome = iota
 	arrived
 	missed
-	void // it was retransmitted for another reason
+	void    // it was retransmitted for another reason
+	pending // the packet before it in the run is lost
 )
 
 // observe judges a sample by the progress from then to now. After a loss before the run, or
 // an RNR NAK, the run is retransmitted whether it arrived or not, so the sample is void.
-func (w *sample) observe(then, now *qp.Progress) fate {
+func (w *sample) observe(then, now *qp.Progress) outcome {
 	switch {
 	case !w.set:
 		return unknown
@@ -181,6 +182,21 @@ func (q *QP) Forget(t *Trial) {
 	}
 }
 
+// judge judges a sample whose own fate is f. If the packet before it is lost and nothing is known of the sample
+// yet, the loss may be the run's, too.
+func (w *sample) judge(f qp.Fate, fate func(ib.PSN) (qp.Fate, bool)) outcome {
+	switch f {
+	case qp.FateArrived:
+		return arrived
+	case qp.FateLost:
+		return missed
+	}
+	if before, _ := fate(w.from); before == qp.FateLost {
+		return pending
+	}
+	return unknown
+}
+
 // Verdict is what the progress of a QP shows about runs to its destination.
 type Verdict struct {
 	Trials int  // number of trials that began
@@ -188,46 +204,52 @@ type Verdict struct {
 }
 
 // Observe judges the progress of a QP's requests and answers after an input. The engine lets
-// the QPs of a destination send probes only while runs to it are not on trial.
-func (q *QP) Observe(t *Trial, a *qp.Arrivals) (v Verdict) {
-	q.requests.observe(t, &a.Requests, &v)
-	q.answers.observe(t, &a.Answers, &v)
+// the QPs of a destination send probes only while runs to it are not on trial. fate, if not nil, tells
+// more of a request packet (qp.QP.Fate).
+func (q *QP) Observe(t *Trial, a *qp.Arrivals, fate func(ib.PSN) (qp.Fate, bool)) (v Verdict) {
+	of := q.requests.sample.observe(&q.requests.seen, &a.Requests)
+	if w := &q.requests.sample; w.set && fate != nil {
+		if f, known := fate(w.psn); known {
+			of = w.judge(f, fate)
+		}
+	}
+	q.requests.observe(t, &a.Requests, of, &v)
+	q.answers.observe(t, &a.Answers, q.answers.sample.observe(&q.answers.seen, &a.Answers), &v)
 	return v
 }
 
-// observe judges the progress of one direction.
-func (d *direction) observe(t *Trial, now *qp.Progress, v *Verdict) {
-	if *now == d.seen {
+// observe judges the progress of one direction, and what has become of its sample.
+func (d *direction) observe(t *Trial, now *qp.Progress, of outcome, v *Verdict) {
+	if *now == d.seen && of == unknown {
 		return
 	}
 	w := d.sample
-	outcome := w.observe(&d.seen, now)
 	lost := now.Repeats != d.seen.Repeats && now.Lost
 	t.confirmed(now.Confirmed - d.seen.Confirmed)
 	d.seen = *now
 	if lost {
 		d.lead = Lead
 	}
-	if outcome != unknown {
+	if of != unknown && of != pending {
 		d.sample = sample{}
 	}
 	ofTrial := w.pair != 0 && w.pair == t.pair
 	switch {
-	case outcome == missed && ofTrial:
+	case of == missed && ofTrial:
 		v.Proven = t.pairLost() || v.Proven
-	case outcome == missed:
+	case of == missed:
 		if t.sampleLost() {
 			v.Trials++
 		}
-	case outcome == arrived && ofTrial:
+	case of == arrived && ofTrial:
 		t.End()
-	case outcome == arrived:
+	case of == arrived:
 		t.sampleArrived()
 	}
-	if outcome == void {
+	if of == void {
 		t.forget(w.pair)
 	}
-	if lost && outcome != missed {
+	if lost && of != missed && of != pending {
 		t.otherLoss()
 	}
 }

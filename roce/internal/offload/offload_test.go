@@ -123,7 +123,7 @@ func TestTrialPairForgotten(t *testing.T) {
 	}
 	d.confirmed(givenUp * cleanPSNs)
 	if !d.due() || d.sendPair() == second {
-		t.Error("the fate of the second pair stays unknown, and no third pair is due")
+		t.Error("the outcome of the second pair stays unknown, and no third pair is due")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestSample(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		now  qp.Progress
-		want fate
+		want outcome
 	}{
 		{"nothing new", then, unknown},
 		{"what was before arrived", qp.Progress{Until: from, Repeats: 3}, unknown},
@@ -147,11 +147,11 @@ func TestSample(t *testing.T) {
 	} {
 		w := sample{set: true, from: from, psn: psn}
 		if got := w.observe(&then, &tt.now); got != tt.want {
-			t.Errorf("%s: fate %d, want %d", tt.name, got, tt.want)
+			t.Errorf("%s: outcome %d, want %d", tt.name, got, tt.want)
 		}
 	}
 	if got := new(sample).observe(&then, &qp.Progress{Until: 5, Repeats: 4, From: 5, Lost: true}); got != unknown {
-		t.Errorf("no sample: fate %d, want none", got)
+		t.Errorf("no sample: outcome %d, want none", got)
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 	Ignored           Kind = iota // not followed
 	Datagram                      // UD, which has no connection
 	Congestion                    // a congestion notification packet (CNP)
+	Selective                     // a selective acknowledgement (SACK)
 	Orphan                        // a response whose request is not in the capture
 	New                           // a request with the expected PSN
 	Gap                           // a request after PSNs that are missing in the capture
@@ -33,8 +34,8 @@ const (
 	numKinds          = iota
 )
 
-var kindText = [numKinds]string{"ignored", "datagram", "congestion", "orphan", "new", "gap", "late", "retransmission",
-	"ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
+var kindText = [numKinds]string{"ignored", "datagram", "congestion", "sack", "orphan", "new", "gap", "late",
+	"retransmission", "ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
 
 // String returns the name of the kind.
 func (k Kind) String() string { return kindText[k] }
@@ -87,6 +88,8 @@ func (e *Effect) String() string {
 	switch e.Kind {
 	case Congestion:
 		add("congestion on the way to this queue pair's peer: send slower")
+	case Selective:
+		add("has arrived, beyond a gap: only what is missing goes again")
 	case Orphan:
 		add("answers what the capture does not show")
 	case Ack:

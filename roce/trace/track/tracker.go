@@ -49,6 +49,8 @@ func (t *Tracker) Add(num int, at ib.Instant, o *wire.Outer, p *wire.Packet) Eff
 	case p.Opcode == wire.CNP:
 		e.Kind = Congestion
 		f.Stats.Congestion++
+	case p.Opcode == wire.SACKOpcode:
+		e.Kind = Selective
 	case f.Service == wire.UD:
 		e.Kind = Datagram
 		f.Stats.datagram(p)
@@ -79,8 +81,8 @@ func (t *Tracker) flow(o *wire.Outer, p *wire.Packet) *Flow {
 	switch k.service {
 	case wire.UD:
 		k.srcQP = p.DETH.SrcQP
-	case wire.CNPService:
-		k.service = wire.RC // congestion notifications belong to connections
+	case wire.CNPService, wire.Manufacturer:
+		k.service = wire.RC // congestion notifications and SACKs belong to connections
 	}
 	if f := t.flows[k]; f != nil {
 		return f

@@ -1,0 +1,209 @@
+package qp
+
+import (
+	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/wire"
+)
+
+// This file is selective retransmission between two devices of this project. A destination that has announced itself
+// (Flow.SetSelective) gets SACKs from the responder while packets are missing. The responder executes what it has kept
+// as soon as the gap is closed, and the requester sends again what is missing, and nothing else.
+//
+// A SACK is a hint. It completes no request, and does not free its memory: only ACKs and responses do. One that
+// is lost, late or forged makes packets go again that need not, or go later: after an ACK timeout all that SACKs have
+// said is forgotten, and go-back-N sends all that is not acknowledged.
+
+const (
+	// sackGap is the least time between two SACKs of a QP, in nanoseconds.
+	sackGap = ib.Instant(50_000)
+	// silentMost is how many sequence NAKs in a row may come without a SACK before the destination is taken not to send any.
+	silentMost = 8
+)
+
+// selects reports whether the peer takes SACKs, and sends them.
+func (q *QP) selects() bool { return q.flow != nil && q.flow.selective }
+
+// oweSACK makes a SACK pending, for a request beyond the expected PSN.
+func (r *responder) oweSACK(now ib.Instant, trigger ib.PSN) {
+	if e := r.early; e != nil && r.q.selects() {
+		e.due, e.trigger = true, trigger
+		r.q.timers.set(timerSACK, max(now, e.sackAt))
+	}
+}
+
+// emitSACK builds the pending SACK, if it is time.
+func (r *responder) emitSACK(now ib.Instant, tx *TxPacket) int {
+	e := r.early
+	if e == nil || !e.due || now < e.sackAt {
+		return 0
+	}
+	e.due, e.sackAt = false, now+sackGap
+	r.q.timers.clear(timerSACK)
+	sack := wire.SACK{Trigger: e.trigger}
+	for psn, kept := range e.packets {
+		for i := range span(&kept.Packet, r.q.mtu()) {
+			sack.Set(psn.Add(i).Sub(r.epsn))
+		}
+	}
+	e.sack = sack.Append(e.sack[:0])
+	*tx = TxPacket{Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.SACKOpcode, PKey: ib.DefaultPKey,
+		DestQP: r.q.attr.DestQPN, PSN: r.epsn}}, Inline: e.sack, Len: len(e.sack)}
+	r.q.cfg.Stats.SentSACKs++
+	return 1
+}
+
+// catchUp executes kept requests that are next, of a peer that takes SACKs.
+func (r *responder) catchUp(now ib.Instant) {
+	if !r.q.selects() {
+		return
+	}
+	before := r.epsn
+	if r.executeKept(now, windowSize); r.epsn != before {
+		r.oweACK(now)
+	}
+}
+
+// resends is what a requester remembers of what it has sent again to a peer that sends SACKs.
+type resends struct {
+	sent psnSet   // neither arrived nor lost again, as far as it is known
+	list []resend // in the order of sending
+}
+
+// resend is a packet that was sent again.
+type resend struct {
+	psn, nxt ib.PSN // nxt: the PSN that was next to be sent for the first time
+	n        int    // PSNs that it covers
+}
+
+// selected handles a SACK.
+func (r *requester) selected(now ib.Instant, p *wire.Packet) {
+	var sack wire.SACK
+	base, most := p.PSN, r.win.nxt.Sub(p.PSN)
+	if !r.q.selects() || sack.Decode(p.Payload) != nil || base.Before(r.win.una) || most < 0 {
+		r.q.judge(Unexpected)
+		return
+	}
+	r.q.cfg.Stats.RcvdSACKs++
+	r.q.flow.silent = 0
+	arrived, beyond := 0, base
+	for at, n := sack.Run(1); n > 0 && at < most; at, n = sack.Run(at + n) {
+		n = min(n, most-at)
+		arrived += r.sacked(now, base.Add(at), n)
+		beyond = base.Add(at + n)
+	}
+	if r.win.holds(sack.Trigger) {
+		beyond = laterPSN(beyond, sack.Trigger.Add(1))
+	}
+	r.settleResends(sack.Trigger, beyond)
+	r.lose(now, base, beyond.Sub(base))
+	if arrived > 0 {
+		r.recovery.refill()
+		r.armAck(now)
+		r.heard(now)
+	}
+}
+
+// sacked marks n PSNs that the peer says it has, and returns how many of them were in flight. Those of READs and
+// atomics are in flight until their responses arrive.
+func (r *requester) sacked(now ib.Instant, psn ib.PSN, n int) (arrived int) {
+	for n > 0 {
+		s := r.slot(r.find(psn))
+		run, held := r.win.held.run(psn, min(s.from(psn), n))
+		if !held && !sendOps[s.wr.Opcode].answered {
+			again := r.win.unmark(psn, run)
+			fresh := r.win.sacked.add(psn, run)
+			r.q.flow.release(fresh-again, s.cost)
+			r.q.flow.cc.onACK(now, fresh)
+			arrived += fresh
+		}
+		psn, n = psn.Add(run), n-run
+	}
+	return arrived
+}
+
+// settleResends forgets what was sent again before something that has arrived, as packets arrive in order: it has
+// arrived, or is lost again. trigger is a PSN that has arrived, and beyond the end of those that the peer has.
+func (r *requester) settleResends(trigger, beyond ib.PSN) {
+	a, settled := &r.again, 0
+	for i, s := range a.list {
+		if s.nxt.Before(beyond) || s.psn == trigger {
+			settled = i + 1
+		}
+	}
+	for _, s := range a.list[:settled] {
+		a.sent.remove(s.psn, s.n)
+	}
+	a.list = append(a.list[:0], a.list[settled:]...)
+}
+
+// lose marks those of n PSNs to be sent again that the peer does not have, and that were not sent again in this pass.
+// READs and atomics have NAKs, and are asked for by their responses.
+func (r *requester) lose(now ib.Instant, psn ib.PSN, n int) {
+	lost := 0
+	for n > 0 {
+		s := r.slot(r.find(psn))
+		run, again := r.again.sent.run(psn, min(s.from(psn), n))
+		if !again && !sendOps[s.wr.Opcode].answered {
+			lost += r.loseRun(s, psn, run, lost == 0)
+		}
+		psn, n = psn.Add(run), n-run
+	}
+	r.losses(now, lost)
+}
+
+// loseRun marks n PSNs of s, and returns how many were in flight. first says that none before them was lost.
+func (r *requester) loseRun(s *sendWQE, psn ib.PSN, n int, first bool) int {
+	lost := r.win.mark(psn, n)
+	r.q.flow.release(lost, s.cost)
+	if lost > 0 && first {
+		r.q.arrivals.goesBack(psn, true)
+	}
+	return lost
+}
+
+// losses counts lost packets.
+func (r *requester) losses(now ib.Instant, lost int) {
+	if lost > 0 {
+		r.q.flow.cc.onLost(now, &r.q.flow.rtt, lost)
+		r.q.cfg.Stats.CompleterRetry++
+		r.probe.timing = false
+	}
+}
+
+// missesOnly handles a sequence NAK of a peer that sends SACKs: of what follows it may have kept all.
+func (r *requester) missesOnly(now ib.Instant, psn ib.PSN) {
+	r.q.flow.refused()
+	if _, again := r.again.sent.run(psn, 1); again {
+		return
+	}
+	s, n := r.slot(r.find(psn)), 1
+	if sendOps[s.wr.Opcode].answered {
+		n = min(s.from(psn), r.win.nxt.Sub(psn))
+	}
+	if r.loseRun(s, psn, n, true) > 0 {
+		r.losses(now, 1)
+	}
+}
+
+// sentAgain records that n PSNs were sent again.
+func (r *requester) sentAgain(psn ib.PSN, n int) {
+	if a := &r.again; r.q.selects() && len(a.list) < windowSize {
+		a.sent.add(psn, n)
+		a.list = append(a.list, resend{psn: psn, nxt: r.win.nxt, n: n})
+	}
+}
+
+// forgetSACKs makes go-back-N send again what SACKs have said that the peer has.
+func (r *requester) forgetSACKs() {
+	w := &r.win
+	for psn := w.una; w.sacked.n > 0; {
+		run, in := w.sacked.run(psn, windowSize)
+		if in {
+			w.sacked.remove(psn, run)
+			w.need.add(psn, run)
+		}
+		psn = psn.Add(run)
+	}
+	r.again.sent.remove(w.una, windowSize)
+	r.again.list = r.again.list[:0]
+}

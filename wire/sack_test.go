@@ -1,0 +1,78 @@
+package wire
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/goroce/goroce/ib"
+)
+
+// TestSACK: what Append writes Decode reads, and Run lists what Set has set.
+func TestSACK(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		sack := SACK{Level: uint8(rng.IntN(32)), Trigger: ib.PSN(rng.Uint32()) & ib.PSNMask, Received: rng.Uint32(),
+			Marked: rng.Uint32()}
+		set := map[int]bool{}
+		for range rng.IntN(20) {
+			first := rng.IntN(64*SACKWords + 40)
+			for i := range 1 + rng.IntN(200) {
+				if sack.Set(first + i); first+i >= 1 && first+i <= 64*SACKWords {
+					set[first+i] = true
+				}
+			}
+		}
+		b := sack.Append(nil)
+		var got SACK
+		if err := got.Decode(b); err != nil || got != sack {
+			t.Fatalf("seed %d: got %+v, %v, want %+v", seed, got, err, sack)
+		}
+		if len(b) > MaxSACKLen {
+			t.Fatalf("seed %d: got %d bytes, want %d at most", seed, len(b), MaxSACKLen)
+		}
+		n := 0
+		for at, run := got.Run(1); run > 0; at, run = got.Run(at + run) {
+			if set[at-1] || set[at+run] {
+				t.Fatalf("seed %d: got the run %d+%d, which is not all of it", seed, at, run)
+			}
+			for i := range run {
+				if !set[at+i] {
+					t.Fatalf("seed %d: got %d, which was not set", seed, at+i)
+				}
+			}
+			n += run
+		}
+		if n != len(set) {
+			t.Fatalf("seed %d: got %d PSNs, want %d", seed, n, len(set))
+		}
+	}
+	for _, n := range []int{0, 15, 17, 20, MaxSACKLen + 8} {
+		if err := new(SACK).Decode(make([]byte, n)); !errors.Is(err, ErrLength) {
+			t.Errorf("%d bytes: got %v, want %v", n, err, ErrLength)
+		}
+	}
+}
+
+// TestHello: what Put writes Decode reads; other MADs are no Hello.
+func TestHello(t *testing.T) {
+	var mad [MADLen]byte
+	for _, h := range []Hello{
+		{TID: 7, Version: HelloVersion, Reorder: 1024},
+		{Answer: true, TID: 1 << 63, Version: 9},
+		{Answer: true, Status: 0x0C},
+	} {
+		h.Put(&mad)
+		var got Hello
+		if !got.Decode(&mad) || got != h {
+			t.Errorf("got %+v, want %+v", got, h)
+		}
+	}
+	for at, what := range map[int]string{0: "base version", 1: "class", 3: "method", 17: "attribute", helloOUIAt: "OUI"} {
+		other := mad
+		other[at] ^= 0x40
+		if new(Hello).Decode(&other) {
+			t.Errorf("another %s: got a Hello, want none", what)
+		}
+	}
+}
