@@ -35,7 +35,8 @@ const (
 )
 
 var kindText = [numKinds]string{"ignored", "datagram", "congestion", "sack", "orphan", "new", "gap", "late",
-	"retransmission", "ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap", "duplicate-response"}
+	"retransmission", "ack", "duplicate-ack", "nak-sequence", "rnr-nak", "nak", "response", "response-gap",
+	"duplicate-response"}
 
 // String returns the name of the kind.
 func (k Kind) String() string { return kindText[k] }
