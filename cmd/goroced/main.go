@@ -39,6 +39,7 @@ type commandLine struct {
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
 	Docs       docsCmd       `cmd:"" help:"Show the documents."`
+	Schema     schemaCmd     `cmd:"" help:"Print JSON Schemas of what the commands print as JSON."`
 	Completion completionCmd `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer the script of completion."`
 	Man        manCmd        `cmd:"" help:"Write manual pages, one for each command."`

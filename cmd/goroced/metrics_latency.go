@@ -15,7 +15,8 @@ var (
 		"Time from when the device took a request out of its send queue to its completion: "+
 			"signaled requests of reliable services that have succeeded.", []string{"device"}, nil)
 	roundTrip = prometheus.NewDesc("goroce_rtt_seconds",
-		"Round trips to the peers, with their delay of ACKs: packets that were sent once, one at a time for each queue pair.",
+		"Round trips to the peers, with their delay of ACKs: "+
+			"packets that were sent once, one at a time for each queue pair.",
 		[]string{"device"}, nil)
 )
 
