@@ -20,8 +20,8 @@ type schemaCmd struct {
 
 // Help is printed under the flags.
 func (*schemaCmd) Help() string {
-	return "The schemas are of JSON Schema 2020-12, openapi is of OpenAPI 3.1. Later versions of goroced may print more fields, and the schemas " +
-		"allow them; fields that are required stay."
+	return "The schemas are of JSON Schema 2020-12, openapi is of OpenAPI 3.1. Later versions of goroced may " +
+		"print more fields, and the schemas allow them; fields that are required stay."
 }
 
 // Run lists the schemas, or prints one.

@@ -95,8 +95,8 @@ func newReflector(t *testing.T, strict bool) *jsonschema.Reflector {
 		case kind == reflect.TypeFor[admin.Counters]():
 			return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "integer"}}
 		case kind == reflect.TypeFor[perf.Row](): // whose pointers are those of one kind of test
-			s := (&jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true, CommentMap: r.CommentMap,
-				AllowAdditionalProperties: !strict}).ReflectFromType(kind)
+			s := (&jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true,
+				CommentMap: r.CommentMap, AllowAdditionalProperties: !strict}).ReflectFromType(kind)
 			s.Version, s.Required = "", []string{"MsgSize", "n_iterations"}
 			return s
 		case kind.PkgPath() != "time" && kind.Implements(text):
@@ -146,8 +146,8 @@ func wantSchema(t *testing.T, name string, schema any) {
 		return
 	}
 	if got := success(t, "schema", name); got != want.String() {
-		t.Errorf("docs/%s is not of the types: `go test ./cmd/goroced -run TestSchemas -schemas.update`\ngot\n%s\nwant\n%s",
-			schemaFile(name), got, &want)
+		t.Errorf("docs/%s is not of the types: `go test ./cmd/goroced -run TestSchemas -schemas.update`\n"+
+			"got\n%s\nwant\n%s", schemaFile(name), got, &want)
 	}
 }
 
@@ -168,12 +168,13 @@ func TestSchemasOfOutputs(t *testing.T) {
 	listener, _ := serve(t, with("rping -s -a "+d.addr, d.client)...)
 	t.Cleanup(func() { _ = listener.cmd.Process.Kill() })
 	success(t, with("fault add delay --delay 1ms -p 0.5 --seed 7 --peer 192.0.2.1", d.admin)...)
+	file := configFile(t, "[[device]]\naddresses = [\"127.0.0.9\"]\n")
 	for _, c := range []struct {
 		name, args string
 		flags      []string
 	}{
 		{"cm", "cm --json", d.admin},
-		{"config-show", "config show --json --config " + configFile(t, "[[device]]\naddresses = [\"127.0.0.9\"]\n"), nil},
+		{"config-show", "config show --json --config " + file, nil},
 		{"decode", "decode --json " + capture, nil},
 		{"demo", "demo --json --memory", nil},
 		{"devices", "devices --json", d.admin},
