@@ -87,8 +87,8 @@ var about = map[string]note{
 	"drain":        {"How long clients may take to leave when the daemon is told to end.", ""},
 	"idle_exit":    {"The daemon ends after so long without a client; 0s is never.", ""},
 	"administrator": {"Who may have ports below 1024 and privileged Q_Keys, and whose processes the daemon reaches " +
-		"by the right to ptrace: own is root and the daemon's own user, none is nobody, for containers with a root of " +
-		"their own.", ""},
+		"by the right to ptrace: own is root and the daemon's own user, none is nobody, for containers with a root " +
+		"of their own.", ""},
 
 	"limits.user.connections":  {"Connections; a program has one or two.", "a 16th of the descriptors, 16 to 1024"},
 	"limits.user.cm_ids":       {"IDs of rdma_cm.", ""},
