@@ -184,6 +184,7 @@ var layers = []struct {
 		{"tests/daemon", nil},
 		{"tests/docs", nil},
 		{"tests/dropin", nil},
+		{"tests/dropin/whygo", []string{"ib", "roce/daemon/client"}},
 		{"tests/install", nil},
 		{"tests/layering", nil},
 		{"tests/rxe", nil},
