@@ -82,6 +82,8 @@ func TestManParts(t *testing.T) {
 		{"goroced-config", []string{"/etc/goroce/goroced.toml", "GOROCED_CONFIG", "goroced config init"}, nil},
 		{"goroced-run", []string{"GOROCE_DEBUG", "GOROCE_MR", ".cache/goroce", "goroced run \\-\\- ibv_devices"}, nil},
 		{"goroced-man", []string{"SOURCE_DATE_EPOCH", ".SH EXAMPLES"}, []string{".SH FILES", "GOROCED_"}},
+		{"goroced-verbs", []string{".TH GOROCED\\-VERBS 7 ", "run over the daemon as they are", ".EX\n    goroced run",
+			".IP \\(bu 2\nsetuid programs", ".SH WHAT IS NOT OFFERED\n", "GOROCE_MR"}, []string{"](", "\n|", "`"}},
 		{"goroced.toml", []string{".TH GOROCED.TOML 5 ", ".SH [limits.user]", "half of the memory", "qps"}, nil},
 	} {
 		text := readPage(t, dir, c.page)
@@ -105,9 +107,9 @@ func TestManParts(t *testing.T) {
 
 func readPage(t *testing.T, dir, name string) string {
 	t.Helper()
-	section := "1"
-	if name == "goroced.toml" {
-		section = "5"
+	section, other := map[string]string{"goroced.toml": "5", "goroced-verbs": "7"}[name]
+	if !other {
+		section = "1"
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "man"+section, name+"."+section))
 	if err != nil {

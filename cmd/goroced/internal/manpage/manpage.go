@@ -259,10 +259,15 @@ func (p *page) tail(command *kong.Node, see string) {
 	p.line("%s", see)
 }
 
-// paragraphs writes text of go/doc's form: empty lines divide paragraphs, and what is indented stays as it is.
+// paragraphs writes text of go/doc's form: empty lines divide paragraphs, what is indented stays as it is, and "- "
+// begins an item.
 func (p *page) paragraphs(text string) {
 	for _, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
-		if !p.begun {
+		item, isItem := strings.CutPrefix(block, "- ")
+		if isItem {
+			block = item
+			p.line(".IP \\(bu 2")
+		} else if !p.begun {
 			p.line(".PP")
 		}
 		if strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") {
