@@ -3,7 +3,7 @@ package docs
 
 import "embed"
 
-// Files are the documents, NAME.md each.
+// Files are the documents, NAME.md each, and schemas of what goroced prints as JSON, schemas/NAME.json each.
 //
-//go:embed *.md
+//go:embed *.md schemas/*.json
 var Files embed.FS

@@ -258,6 +258,8 @@ func (c Cause) String() string {
 		return text
 	case c.Peer:
 		return fmt.Sprintf("the peer's %v was refused: %s", c.Op, text)
+	case c.Reason <= ReasonUnreadable && c.Op != WRBindMW && c.Op != WRLocalInv:
+		text += " (this end's own memory, by its lkey)"
 	}
 	return fmt.Sprintf("%v: %s", c.Op, text)
 }

@@ -187,6 +187,7 @@ func (r *requester) measure(now ib.Instant) {
 	switch {
 	case p.again == never:
 		rtt.sure(sample)
+		r.q.cfg.Stats.RTT.add(uint32(sample / 1000))
 		p.sent = 0
 	case rtt.tooSoon(since):
 		rtt.add(sample)

@@ -130,6 +130,7 @@ func (r *requester) fetch() error {
 		}
 		s.invalid = ring.Status(err)
 		s.begun, s.sent, s.acked, s.slow, s.late, s.index = false, false, false, false, 0, r.tail
+		s.since = micros(r.q.now)
 		r.tail++
 		r.q.taken++
 		r.q.recordPosted(&s.wr)
@@ -583,6 +584,8 @@ func (r *requester) finish(i uint32, status ib.WCStatus) {
 	wc := ib.WC{ID: s.wr.ID, Status: status, Opcode: op.wc}
 	if status != ib.WCSuccess {
 		wc.VendorErr = r.q.vendorErr()
+	} else if r.q.svc.reliable && op.kind != kindLocal {
+		r.q.cfg.Stats.CompletionLatency.add(micros(r.q.now) - s.since)
 	}
 	if op.kind == kindRead || op.kind == kindAtomic {
 		wc.ByteLen = s.length

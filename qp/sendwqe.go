@@ -27,6 +27,7 @@ type sendWQE struct {
 	train   bool     // a WRITE that is sent as WRITE ONLYs, each a message to the peer
 	sent    bool     // every PSN has been sent
 	acked   bool     // in ERR: all answers had arrived before, only placements may be missing
+	since   uint32   // when it was taken from the send queue (micros)
 	late    int      // unfinished placements into sgl
 	result  [8]byte  // atomics: the value that memory held before
 }

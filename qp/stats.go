@@ -89,6 +89,13 @@ type Stats struct {
 	RxReads          uint64 // rx_read_requests
 	RxWrites         uint64 // rx_write_requests
 	RxAtomics        uint64 // rx_atomic_requests: CAS and FAA
+
+	// CompletionLatency has the time from when a request was taken from its send queue to its completion, of signaled
+	// requests of reliable services that have succeeded.
+	CompletionLatency Histogram
+	// RTT has round trips to the peers, with their delay of ACKs: of packets that were sent once, one at a time for
+	// each QP.
+	RTT Histogram
 }
 
 // countError counts a completion with an error.

@@ -96,6 +96,12 @@ type Stats = device.Stats
 // Story is why a QP has failed, with what its flight recorder has.
 type Story = story.Story
 
+// Histogram counts durations in buckets whose bounds double: bucket i has those below 2^i us, the last one all longer.
+type Histogram = device.Histogram
+
+// HistogramBounds is how many bounds a Histogram has, from 1 us to 2^20 us; it has one bucket more.
+const HistogramBounds = device.HistogramBounds
+
 // Counter is a named counter.
 type Counter = device.Counter
 

@@ -37,7 +37,7 @@ var offers = []struct {
 	{"goroced fault add d", "drop delay duplicate"},
 	{"goroced fault add drop --direction ", "in out"},
 	{"goroced fault add drop --opcode read", "read read-response"},
-	{"goroced config ", "check show"},
+	{"goroced config ", "check init show"},
 	{"goroced perf -- --li", ""},
 	{"goroced nosuch --", "--help --version"},
 	{"goroced explain implied", "implied-nak"},

@@ -3,8 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +23,7 @@ import (
 // configCmd is `goroced config`.
 type configCmd struct {
 	Check configCheckCmd `cmd:"" help:"Check a configuration file."`
+	Init  configInitCmd  `cmd:"" help:"Write a configuration file with all settings, as comments."`
 	Show  configShowCmd  `cmd:"" help:"Print the configuration that serve would run with, and where each value comes from."`
 }
 
@@ -31,10 +36,10 @@ type configCheckCmd struct {
 // that the configuration names and the machine does not have.
 func (c *configCheckCmd) Run(a *app) error {
 	sources := config.Process("", nil)
-	what := "the configuration"
 	if c.File != "" { // as root's daemon would read it
-		sources, what = config.Sources{File: c.File}, c.File
+		sources = config.Sources{File: c.File}
 	}
+	what := sources.String()
 	loaded, errs := config.Examine(sources)
 	missing, err := missingDevices(loaded)
 	if err != nil {
@@ -80,6 +85,45 @@ func missingDevices(c *config.Config) (errs []error, err error) {
 		}
 	}
 	return errs, nil
+}
+
+// configInitCmd is `goroced config init`.
+type configInitCmd struct {
+	File  string `arg:"" optional:"" type:"path" help:"File to write, with its directory if that is not there (default: standard output)."`
+	Force bool   `help:"Replace a file that is there."`
+}
+
+// Help is printed under the flags.
+func (*configInitCmd) Help() string {
+	return "The file sets nothing: each setting is a comment, with its meaning and its default on this machine."
+}
+
+// Run runs the subcommand.
+func (c *configInitCmd) Run(a *app) error {
+	var text bytes.Buffer
+	if err := config.WriteTemplate(&text, config.Sources{UID: os.Geteuid(), Environ: os.Environ()}); err != nil {
+		return err
+	}
+	if c.File == "" {
+		_, err := a.out.Write(text.Bytes())
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.File), 0o755); err != nil {
+		return fmt.Errorf("config init: %w", err)
+	}
+	mode := os.O_EXCL
+	if c.Force {
+		mode = os.O_TRUNC
+	}
+	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|mode, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("config init: %s is there already; --force replaces it: %w", c.File, fs.ErrExist)
+	}
+	if err != nil {
+		return fmt.Errorf("config init: %w", err)
+	}
+	_, err = f.Write(text.Bytes())
+	return errors.Join(err, f.Close())
 }
 
 // configShowCmd is `goroced config show`.

@@ -39,9 +39,10 @@ type commandLine struct {
 	Decode     decodeCmd     `cmd:"" help:"Explain the RoCEv2 packets of a capture file."`
 	Explain    explainCmd    `cmd:"" help:"Explain a rule of the protocol by running it."`
 	Docs       docsCmd       `cmd:"" help:"Show the documents."`
+	Schema     schemaCmd     `cmd:"" help:"Print JSON Schemas of what the commands print as JSON."`
 	Completion completionCmd `cmd:"" help:"Print a script that lets the shell complete command lines."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Answer the script of completion."`
-	Man        manCmd        `cmd:"" help:"Write manual pages, one for each command."`
+	Man        manCmd        `cmd:"" help:"Write manual pages, one for each command, and one of the configuration."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Help       helpCmd       `cmd:"" help:"Print the help of a command."`
 
@@ -75,10 +76,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
 	ctx, killer := untilSignal()
-	var cl commandLine
-	parser := kong.Must(&cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
-		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses, durations, sizes)
+	parser := newParser(new(commandLine))
 	if len(args) == 0 || args[0] == "help" {
 		args = append(args[min(1, len(args)):], "--help")
 	}
@@ -105,6 +103,15 @@ func run(args []string) int {
 		return report(err, coded.ExitStatus())
 	}
 	return report(err, exitFailure)
+}
+
+// newParser returns the parser of command lines, which stores them in cl.
+func newParser(cl *commandLine) *kong.Kong {
+	parser := kong.Must(cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
+		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses, durations, sizes)
+	addExamples(parser.Model.Node)
+	return parser
 }
 
 // untilSignal returns a context that ends with SIGINT and SIGTERM, and killer, which returns the number of the signal

@@ -14,14 +14,14 @@ import (
 
 // manCmd is `goroced man`.
 type manCmd struct {
-	Dir string `arg:"" type:"path" help:"Directory to write them to, which is made if it is not there."`
+	Dir string `arg:"" type:"path" help:"Directory of manual pages, in which man1, man5 and so on are made if they are not there."`
 }
 
 // Help is printed under the flags.
 func (*manCmd) Help() string {
-	return "Then `man goroced`, or `man goroced-serve` for one of its commands, shows them, if the directory is one " +
-		"that man reads:\n\n  goroced man ~/.local/share/man/man1\n\nThey bear the date of the release, or that of " +
-		"$SOURCE_DATE_EPOCH."
+	return "Then `man goroced`, `man goroced-serve` for one of its commands, or `man goroced.toml` for its " +
+		"configuration shows them, if the directory is one that man reads. They bear the date of the release, or " +
+		"that of $SOURCE_DATE_EPOCH."
 }
 
 // Run runs the subcommand.
@@ -31,17 +31,27 @@ func (c *manCmd) Run(parsed *kong.Context) error {
 		return err
 	}
 	book := manpage.Book{Date: date, Source: "goroced " + readVersion().Version,
-		See: "https://github.com/goroce/goroce", Status: "0 is success, 1 failure, 2 an invalid command line."}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return fmt.Errorf("man: %w", err)
+		See: "https://github.com/goroce/goroce", Status: "0 is success, 1 failure, 2 an invalid command line.",
+		Examples: examplesTitle, Files: usesOf(files), Environment: usesOf(variables)}
+	pages := book.Pages(parsed.Model)
+	for _, reference := range references {
+		pages = append(pages, reference(&book))
 	}
-	for _, page := range book.Pages(parsed.Model) {
-		if err := os.WriteFile(filepath.Join(c.Dir, page.Name+".1"), page.Text, 0o644); err != nil {
+	for _, page := range pages {
+		dir := filepath.Join(c.Dir, fmt.Sprintf("man%d", page.Section))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("man: %w", err)
+		}
+		name := fmt.Sprintf("%s.%d", page.Name, page.Section)
+		if err := os.WriteFile(filepath.Join(dir, name), page.Text, 0o644); err != nil {
 			return fmt.Errorf("man: %w", err)
 		}
 	}
 	return nil
 }
+
+// references write the pages that are not of commands.
+var references []func(*manpage.Book) manpage.Page
 
 // pageDate returns the day that manual pages bear, "" if nothing tells it.
 func pageDate() (string, error) {

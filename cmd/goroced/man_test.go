@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // manPages writes the manual pages of a day and returns their directory.
 func manPages(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "man1")
+	dir := filepath.Join(t.TempDir(), "man")
 	t.Setenv("SOURCE_DATE_EPOCH", "1795537563")
 	if out := success(t, "man", dir); out != "" {
 		t.Errorf("it prints %s", out)
@@ -44,7 +45,7 @@ func TestManPages(t *testing.T) {
 	}
 	slices.Sort(want)
 	var got []string
-	files, err := os.ReadDir(dir)
+	files, err := os.ReadDir(filepath.Join(dir, "man1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,9 +68,50 @@ func TestManPages(t *testing.T) {
 	}
 }
 
+// TestManParts: pages have examples, files and variables where their command has them.
+func TestManParts(t *testing.T) {
+	dir := manPages(t)
+	for _, c := range []struct {
+		page        string
+		parts, lack []string
+	}{
+		{"goroced", []string{".SH ENVIRONMENT", ".SH FILES", "GOROCED_SOCKET", "goroced.toml"}, nil},
+		{"goroced-top", []string{".SH EXAMPLES\n.EX\n", "goroced top \\-p", ".SH FILES", "goroced\\-admin.sock",
+			"GOROCED_ADMIN"}, []string{"Examples:", "GOROCE_LIB"}},
+		{"goroced-fault", []string{"goroced fault add drop", "goroced fault clear"}, []string{"Examples:"}},
+		{"goroced-config", []string{"/etc/goroce/goroced.toml", "GOROCED_CONFIG", "goroced config init"}, nil},
+		{"goroced-run", []string{"GOROCE_DEBUG", "GOROCE_MR", ".cache/goroce", "goroced run \\-\\- ibv_devices"}, nil},
+		{"goroced-man", []string{"SOURCE_DATE_EPOCH", ".SH EXAMPLES"}, []string{".SH FILES", "GOROCED_"}},
+		{"goroced-verbs", []string{".TH GOROCED\\-VERBS 7 ", "run over the daemon as they are", ".EX\n    goroced run",
+			".IP \\(bu 2\nsetuid programs", ".SH WHAT IS NOT OFFERED\n", "GOROCE_MR"}, []string{"](", "\n|", "`"}},
+		{"goroced.toml", []string{".TH GOROCED.TOML 5 ", ".SH [limits.user]", "half of the memory", "qps"}, nil},
+	} {
+		text := readPage(t, dir, c.page)
+		for _, want := range c.parts {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q:\n%s", c.page, want, text)
+			}
+		}
+		for _, other := range c.lack {
+			if strings.Contains(text, other) {
+				t.Errorf("%s has %q:\n%s", c.page, other, text)
+			}
+		}
+	}
+	_, example, _ := strings.Cut(configExample, "\n\n")
+	config := regexp.MustCompile(`(?m)^  `).ReplaceAllString(example, "")
+	if out := success(t, "config", "show", "--config", configFile(t, config)); !strings.Contains(out, `pinned = "16GiB"`) {
+		t.Errorf("the example of goroced.toml(5) is taken as\n%s", out)
+	}
+}
+
 func readPage(t *testing.T, dir, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name+".1"))
+	section, other := map[string]string{"goroced.toml": "5", "goroced-verbs": "7"}[name]
+	if !other {
+		section = "1"
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "man"+section, name+"."+section))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +120,7 @@ func readPage(t *testing.T, dir, name string) string {
 
 // TestManWarnings: neither mandoc nor groff, the two that show manual pages, has anything to complain of.
 func TestManWarnings(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(manPages(t), "*.1"))
+	pages, err := filepath.Glob(filepath.Join(manPages(t), "man*", "*"))
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("pages %v, %v", pages, err)
 	}

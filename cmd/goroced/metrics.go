@@ -30,7 +30,8 @@ type figures interface {
 // metricsRegistry has metrics of devices, users, the process and the Go runtime.
 func metricsRegistry(source figures) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newDeviceCollector(source), portCollector{source}, usageCollector{source}, buildInfo(),
+	registry.MustRegister(newDeviceCollector(source), latencyCollector{source}, portCollector{source},
+		usageCollector{source}, buildInfo(),
 		collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry

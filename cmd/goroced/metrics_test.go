@@ -23,6 +23,9 @@ func (someStats) Stats() map[string]roce.Stats {
 	eth0.SentPkts, eth0.RcvdPkts = 1<<40, 2
 	eth1.SentPkts, eth1.RxICRCErrors, eth1.OffloadOff = 7, 3, 2
 	eth1.Link = link.Stats{TxBytes: 4096, RxBytes: 17}
+	eth0.CompletionLatency.Buckets[5], eth0.CompletionLatency.Buckets[roce.HistogramBounds] = 3, 1 // 4 of them
+	eth0.CompletionLatency.Sum = 2_500_000
+	eth1.RTT.Buckets[0] = 2
 	return map[string]roce.Stats{"goroce_eth0": eth0, "goroce_eth1": eth1}
 }
 
@@ -92,6 +95,13 @@ func TestMetrics(t *testing.T) {
 		`goroce_port_state{device="goroce_eth1",state="PORT_DOWN"} 1`, `goroce_port_mtu_bytes{device="goroce_eth1"} 4096`,
 		`goroce_device_info{device="goroce_eth1",link="rawsock",netif="eth1"} 1`,
 		`goroce_qps{device="goroce_eth0",state="RTS"} 5`, `goroce_qps{device="goroce_eth1",state="RESET"} 0`,
+		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="1.6e-05"} 0`,
+		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="3.2e-05"} 3`,
+		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="1.048576"} 3`,
+		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="+Inf"} 4`,
+		`goroce_completion_latency_seconds_count{device="goroce_eth0"} 4`,
+		`goroce_completion_latency_seconds_sum{device="goroce_eth0"} 2.5`,
+		`goroce_rtt_seconds_bucket{device="goroce_eth1",le="1e-06"} 2`, `goroce_rtt_seconds_count{device="goroce_eth1"} 2`,
 		`goroce_build_info{goversion="go1`,
 		"process_open_fds ", "go_goroutines ", "go_build_info{"} {
 		if !strings.Contains(body, "\n"+want) {

@@ -86,6 +86,7 @@ func metricLabels(t *testing.T) map[string][]string {
 		}
 		if kind := f.GetType().String(); kind == "SUMMARY" || kind == "HISTOGRAM" {
 			labels[f.GetName()+"_sum"], labels[f.GetName()+"_count"] = names, names
+			labels[f.GetName()+"_bucket"] = append(names, "le")
 		}
 		labels[f.GetName()] = names
 	}

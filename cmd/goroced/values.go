@@ -17,6 +17,12 @@ var values = map[string]func() []completion.Candidate{
 		}
 		return list
 	},
+	"schemas": func() (list []completion.Candidate) {
+		for _, name := range schemas() {
+			list = append(list, completion.Candidate{Word: name, Help: schemaTitle(name)})
+		}
+		return list
+	},
 	"rules": func() (list []completion.Candidate) {
 		rules := explain.Rules()
 		for _, name := range slices.Sorted(maps.Keys(rules)) {

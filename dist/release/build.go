@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -152,9 +153,13 @@ func (r *release) common(ctx context.Context) (tree, error) {
 		}
 		t.add(c.file, 0o644, []byte(script+"\n"))
 	}
-	pages := filepath.Join(r.work, "man1")
+	pages := filepath.Join(r.work, "man")
 	if _, err := command(ctx, r.work, []string{r.epoch()}, host, "man", pages); err != nil {
 		return nil, err
 	}
-	return t, t.readAll(pages, "share/man/man1", 0o644)
+	sections, err := os.ReadDir(pages)
+	for _, s := range sections {
+		err = errors.Join(err, t.readAll(filepath.Join(pages, s.Name()), "share/man/"+s.Name(), 0o644))
+	}
+	return t, err
 }

@@ -34,6 +34,10 @@ var why = []struct {
 	{"own_right", "RDMA READ: the memory with key", "", ib.ReasonAccess, ib.ReasonModified},
 	{"not_ready", "the peer had no receive posted, twice", "the peer was told to wait twice", ib.ReasonPeerNotReady,
 		ib.ReasonModified},
+	{"cq_full", "", "", ib.ReasonNone, ib.ReasonModified},
+	{"misaligned", "FETCH & ADD: the peer calls the request invalid", "is not a multiple of 8", ib.ReasonPeerInvalid,
+		ib.ReasonAlignment},
+	{"port_closed", "the peer's UDP port 4791 is closed", "", ib.ReasonUnreachable, ib.ReasonNone},
 	{"silence", "was sent 8 times, and nothing came back", "", ib.ReasonSilence, ib.ReasonNone},
 }
 
@@ -44,7 +48,8 @@ func TestWhy(t *testing.T) {
 	h := newHost(t, nil)
 	for _, c := range why {
 		t.Run(c.name, func(t *testing.T) {
-			p := h.start(t, "env", "GOROCE_DEBUG=1", goroced, "run", "--socket", h.socket, "--", program, c.name)
+			p := h.start(t, "env", "GOROCE_DEBUG=1", goroced, "run", "--socket", h.socket, "--", program, c.name,
+				ownAddr(t))
 			out := p.ok(t)
 			codes := fmt.Sprintf("vendor_err of a %#x", c.reasonA.VendorErr())
 			if c.reasonB != ib.ReasonNone {

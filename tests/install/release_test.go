@@ -91,6 +91,7 @@ func TestArchives(t *testing.T) {
 			for _, name := range []string{"lib/systemd/system/goroced.service", "lib/systemd/system/goroced.socket",
 				"lib/systemd/system/goroced@.service", "lib/systemd/system/goroced@.socket",
 				"lib/sysusers.d/goroce.conf", "share/man/man1/goroced.1", "share/man/man1/goroced-serve.1",
+				"share/man/man5/goroced.toml.5", "share/man/man7/goroced-verbs.7",
 				"share/bash-completion/completions/goroced", "share/zsh/site-functions/_goroced",
 				"share/fish/vendor_completions.d/goroced.fish", "share/doc/goroced/LICENSE",
 				"share/doc/goroced/third-party-licences.txt", "share/doc/goroced/examples/goroce.nft",

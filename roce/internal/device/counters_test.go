@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/internal/device"
+	"github.com/goroce/goroce/roce/internal/engine"
 )
 
 // errorCounters has what each end counts under mlx5's names. Counters that are not listed stay 0.
@@ -102,5 +103,18 @@ func TestErrorCounters(t *testing.T) {
 		if !names[n] {
 			t.Errorf("got no counter %s", n)
 		}
+	}
+}
+
+// TestSumOfShards: a device's counters are the sums of its shards', those of histograms, too.
+func TestSumOfShards(t *testing.T) {
+	var sum, shard engine.Stats
+	shard.SentPkts, shard.RTT.Sum, shard.RTT.Buckets[3], shard.Link.TxBytes = 1, 2, 3, 4
+	device.AddStats(&sum, &shard)
+	device.AddStats(&sum, &shard)
+	var want engine.Stats
+	want.SentPkts, want.RTT.Sum, want.RTT.Buckets[3], want.Link.TxBytes = 2, 4, 6, 8
+	if sum != want {
+		t.Errorf("got %+v, want %+v", sum, want)
 	}
 }

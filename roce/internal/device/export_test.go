@@ -1,6 +1,8 @@
 package device
 
 import (
+	"reflect"
+
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/cma"
@@ -12,6 +14,11 @@ func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
 
 // ShardStandsAside is StandsAside for any shard.
 func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() }
+
+// AddStats adds the counters of a shard to a sum.
+func AddStats(sum, shard *engine.Stats) {
+	add(reflect.ValueOf(sum).Elem(), reflect.ValueOf(shard).Elem())
+}
 
 // AppTurn is how many packets one application sends in its turn.
 const AppTurn = engine.AppTurn

@@ -3,6 +3,7 @@ package device
 import (
 	"reflect"
 
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
@@ -31,6 +32,10 @@ func add(sum, v reflect.Value) {
 		switch to, from := sum.Field(i), v.Field(i); from.Kind() {
 		case reflect.Struct:
 			add(to, from)
+		case reflect.Array:
+			for j := range from.Len() {
+				to.Index(j).SetUint(to.Index(j).Uint() + from.Index(j).Uint())
+			}
 		case reflect.Uint64:
 			to.SetUint(to.Uint() + from.Uint())
 		case reflect.String:
@@ -40,6 +45,12 @@ func add(sum, v reflect.Value) {
 		}
 	}
 }
+
+// Histogram counts durations.
+type Histogram = qp.Histogram
+
+// HistogramBounds is how many bounds a Histogram has.
+const HistogramBounds = qp.HistogramBounds
 
 // Counter is a named counter.
 type Counter struct {

@@ -56,8 +56,8 @@ static inline struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_cq *of, s
 	return qp;
 }
 
-/* connect_qp takes an RC, UC or XRC QP to RTS, with a peer on the same port. */
-static inline void connect_qp(struct ibv_qp *qp, uint32_t peer)
+/* connect_to takes an RC, UC or XRC QP to RTS, with a peer at an address. */
+static inline void connect_to(struct ibv_qp *qp, union ibv_gid gid, uint32_t peer)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL};
 	int rtr = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, rts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -70,14 +70,22 @@ static inline void connect_qp(struct ibv_qp *qp, uint32_t peer)
 	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
 			.max_dest_rd_atomic = 4, .min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
-	IS(0, ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid));
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .dgid = gid}}};
 	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			rtr));
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
 			.max_rd_atomic = 4};
 	IS(0, ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | rts));
 	IS(IBV_QPS_RTS, (int)qp->state);
+}
+
+/* connect_qp does so with a peer on the same port. */
+static inline void connect_qp(struct ibv_qp *qp, uint32_t peer)
+{
+	union ibv_gid gid;
+
+	IS(0, ibv_query_gid(ctx, 1, 0, &gid));
+	connect_to(qp, gid, peer);
 }
 
 /* wait_wc polls until there is a completion, which must have that status. */

@@ -1,11 +1,16 @@
 /*
- * verbs_why CASE: a request of one QP to another of this program fails. With GOROCE_DEBUG=1 the library says why, at
- * both ends. The last line has the codes of both completions. Without a case it lists them.
+ * verbs_why CASE [ADDRESS]: a request of one QP to another of this program fails. With GOROCE_DEBUG=1 the library says why, at
+ * both ends. A line has the numbers of both QPs, 0 for one that is gone; then it reads its standard input to the end,
+ * while somebody asks `goroced why`. The last line has the codes of both completions. Without a case it lists them.
+ * ADDRESS is an IPv4 address with a closed port, for port_closed.
  */
 #include "verbs_common.h"
+#include <arpa/inet.h>
 
 static struct ibv_qp *a, *b;
 static struct ibv_cq *cq_a, *cq_b;
+static const char *address;
+static bool lost; /* a completion of a */
 
 static void request(enum ibv_wr_opcode op, struct ibv_sge sge, uint64_t addr, uint32_t rkey)
 {
@@ -91,6 +96,45 @@ static void silence(void)
 	write_to(mr, 0, 8);
 }
 
+static void port_closed(void)
+{
+	union ibv_gid gid = {.raw = {[10] = 0xff, [11] = 0xff}};
+
+	MUST(address && inet_pton(AF_INET, address, gid.raw + 12) == 1);
+	IS(0, ibv_destroy_qp(a));
+	a = make_qp(IBV_QPT_RC, cq_a, NULL);
+	connect_to(a, gid, b->qp_num);
+	IS(0, ibv_destroy_qp(b));
+	b = NULL;
+	write_to(mr, 0, 8);
+}
+
+static void cq_full(void)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	struct ibv_qp_init_attr init;
+	struct ibv_cq *small = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+
+	MUST(small && small->cqe < DEPTH);
+	IS(0, ibv_destroy_qp(a));
+	a = make_qp(IBV_QPT_RC, small, NULL);
+	IS(0, ibv_modify_qp(b, &attr, IBV_QP_STATE));
+	connect_qp(b, a->qp_num);
+	connect_qp(a, b->qp_num);
+	for (int i = 0; i < DEPTH; i++)
+		write_to(mr, 0, 8);
+	do
+		IS(0, ibv_query_qp(a, &attr, IBV_QP_STATE, &init));
+	while (attr.qp_state != IBV_QPS_ERR);
+	lost = true;
+}
+
+static void misaligned(void)
+{
+	IS(0, post(a, (struct ibv_send_wr){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.wr.atomic = {.remote_addr = (uintptr_t)buf + 4, .compare_add = 1, .rkey = mr->rkey}}, piece(8, 8)));
+}
+
 #define CASE(name) { #name, name }
 
 static const struct {
@@ -99,6 +143,7 @@ static const struct {
 } cases[] = {
 	CASE(wrong_key), CASE(too_far), CASE(no_right), CASE(other_pd), CASE(deregistered), CASE(access_flags),
 	CASE(too_long), CASE(receive_gone), CASE(own_key), CASE(own_right), CASE(not_ready), CASE(silence),
+	CASE(port_closed), CASE(cq_full), CASE(misaligned),
 };
 
 /* first_error polls until there is a completion with an error, and returns its code. */
@@ -119,6 +164,7 @@ int main(int argc, char **argv)
 {
 	uint32_t of_a;
 
+	address = argc > 2 ? argv[2] : NULL;
 	open_first();
 	MUST(cq_a = ibv_create_cq(ctx, 64, NULL, NULL, 0));
 	MUST(cq_b = ibv_create_cq(ctx, 64, NULL, NULL, 0));
@@ -135,7 +181,11 @@ int main(int argc, char **argv)
 	}
 	if (argc == 1)
 		return 0;
-	of_a = first_error(cq_a);
+	of_a = lost ? 0 : first_error(cq_a);
+	printf("qp %u %u\n", a->qp_num, b ? b->qp_num : 0);
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
 	printf("vendor_err of a 0x%x", of_a);
 	if (b) { /* what is queued there is flushed, if the QP has failed, too */
 		struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};

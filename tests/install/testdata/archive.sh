@@ -8,5 +8,5 @@ while ss -Hlnu sport = :4791 | grep -q .; do :; done # until the daemon that it 
 : the whole machine
 . ./archive-2
 goroced status
-man -w goroced-serve
+man -w goroced-serve goroced.toml
 : all is well

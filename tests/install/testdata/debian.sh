@@ -12,7 +12,7 @@ systemctl is-active goroced.socket goroced.service
 systemctl is-enabled goroced.socket goroced.service
 getent group goroce
 goroced status
-man -w goroced goroced-serve
+man -w goroced goroced-serve goroced.toml
 test -s /usr/share/bash-completion/completions/goroced
 test -s /usr/share/doc/goroced/examples/grafana/goroce.json
 

@@ -14,6 +14,7 @@ getent passwd goroce
 goroced version
 test -s /usr/lib/goroce/libibverbs.so.1
 test -s /usr/share/man/man1/goroced.1.gz
+test -s /usr/share/man/man5/goroced.toml.5.gz
 test -s /usr/share/doc/goroced/examples/grafana/goroce.json
 goroced status
 

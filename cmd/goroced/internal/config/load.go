@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -91,6 +92,30 @@ func Examine(s Sources) (*Config, []error) {
 		errs = c.check()
 	}
 	return c, errs
+}
+
+// String names the sources: the file, or where there could be one, and variables of the environment.
+func (s Sources) String() string {
+	name := s.File
+	if name == "" {
+		name = s.getenv(fileVariable)
+	}
+	if name == "" {
+		name = s.DefaultFile()
+		if _, err := os.Stat(name); name == "" || errors.Is(err, fs.ErrNotExist) {
+			missing := cmp.Or(name, "place for a file, as HOME is not set")
+			name = "the default configuration (there is no " + missing + ")"
+		}
+	}
+	texts, _ := s.texts()
+	var variables []string
+	for _, t := range texts[:len(texts)-len(s.Flags)] {
+		variables = append(variables, t.Name)
+	}
+	if len(variables) > 0 {
+		name += " with " + strings.Join(variables, ", ")
+	}
+	return name
 }
 
 // file reads the configuration file; it returns nil without an error if there is none.

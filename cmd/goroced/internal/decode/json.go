@@ -17,9 +17,9 @@ func newJSONPrinter(w *bufio.Writer) *jsonPrinter {
 	return &jsonPrinter{enc}
 }
 
-// jsonPacket is the line of a packet. Memory addresses and operands are hexadecimal strings, because JSON's numbers
+// PacketLine is the line of a packet. Memory addresses and operands are hexadecimal strings, because JSON's numbers
 // cannot hold 64 bits.
-type jsonPacket struct {
+type PacketLine struct {
 	Packet  int    `json:"packet"`
 	SinceNS int64  `json:"since_ns"`       // since the first packet of the file
 	Length  int    `json:"length"`         // on the wire
@@ -33,20 +33,20 @@ type jsonPacket struct {
 	SrcPort uint16 `json:"src_port,omitempty"`
 	IPID    uint16 `json:"ip_id,omitempty"`
 
-	Opcode string     `json:"opcode,omitempty"`
-	Label  string     `json:"label,omitempty"`
-	DestQP uint32     `json:"dest_qp,omitempty"`
-	SrcQP  uint32     `json:"src_qp,omitempty"` // if known
-	PSN    *uint32    `json:"psn,omitempty"`
-	AckReq bool       `json:"ack_req,omitempty"`
-	Bytes  *int       `json:"payload,omitempty"`
-	ICRC   string     `json:"icrc,omitempty"` // "ok", "BAD", "id?" (correct with ICRCID), "-" (not known)
-	ICRCID *uint16    `json:"icrc_id,omitempty"`
-	Effect *jsonTrack `json:"effect,omitempty"`
+	Opcode string        `json:"opcode,omitempty"`
+	Label  string        `json:"label,omitempty"`
+	DestQP uint32        `json:"dest_qp,omitempty"`
+	SrcQP  uint32        `json:"src_qp,omitempty"` // if known
+	PSN    *uint32       `json:"psn,omitempty"`
+	AckReq bool          `json:"ack_req,omitempty"`
+	Bytes  *int          `json:"payload,omitempty"`
+	ICRC   string        `json:"icrc,omitempty"` // "ok", "BAD", "id?" (correct with ICRCID), "-" (not known)
+	ICRCID *uint16       `json:"icrc_id,omitempty"`
+	Effect *PacketEffect `json:"effect,omitempty"`
 }
 
-// jsonTrack is a track.Effect.
-type jsonTrack struct {
+// PacketEffect is what a packet does to its connection.
+type PacketEffect struct {
 	Kind     string `json:"kind"`
 	Problem  bool   `json:"problem"`
 	Text     string `json:"text,omitempty"`
@@ -64,7 +64,7 @@ type jsonTrack struct {
 }
 
 func (j *jsonPrinter) packet(p *packet) error {
-	out := jsonPacket{Packet: p.num, SinceNS: int64(p.since), Length: p.wireLen, Part: p.part, Dir: p.dir.String(),
+	out := PacketLine{Packet: p.num, SinceNS: int64(p.since), Length: p.wireLen, Part: p.part, Dir: p.dir.String(),
 		CopyOf: p.copyOf}
 	if p.located {
 		o := &p.frame.Outer
@@ -86,15 +86,15 @@ func (j *jsonPrinter) packet(p *packet) error {
 	if out.ICRC = p.icrc.String(); p.icrc == icrcOtherID {
 		out.ICRCID = &p.id
 	}
-	out.Effect = newJSONTrack(p)
+	out.Effect = newPacketEffect(p)
 	return j.enc.Encode(&out)
 }
 
-// newJSONTrack returns the packet's effect on its connection.
-func newJSONTrack(p *packet) *jsonTrack {
+// newPacketEffect returns the packet's effect on its connection.
+func newPacketEffect(p *packet) *PacketEffect {
 	e := &p.effect
-	out := &jsonTrack{Kind: e.Kind.String(), Problem: p.problem(), Text: meaning(p), From: e.From, To: e.To, Of: e.Of,
-		Missing: e.Missing, Lost: e.Lost, AckFirst: e.AckFirst, AckLast: e.AckLast, Done: e.DoneCount}
+	out := &PacketEffect{Kind: e.Kind.String(), Problem: p.problem(), Text: meaning(p), From: e.From, To: e.To,
+		Of: e.Of, Missing: e.Missing, Lost: e.Lost, AckFirst: e.AckFirst, AckLast: e.AckLast, Done: e.DoneCount}
 	if e.Msg != nil {
 		out.Message = e.Msg.String()
 	}
@@ -104,6 +104,9 @@ func newJSONTrack(p *packet) *jsonTrack {
 	return out
 }
 
-func (j *jsonPrinter) summary(s *Summary) error {
-	return j.enc.Encode(map[string]*Summary{"summary": s})
+// SummaryLine is the last line.
+type SummaryLine struct {
+	Summary *Summary `json:"summary"`
 }
+
+func (j *jsonPrinter) summary(s *Summary) error { return j.enc.Encode(SummaryLine{s}) }

@@ -96,7 +96,7 @@ func TestTshark(t *testing.T) {
 		t.Errorf("packets by opcode (-tshark +decode):\n%s", diff)
 	}
 	for line := range strings.Lines(text) {
-		var p jsonPacket
+		var p PacketLine
 		if err := json.Unmarshal([]byte(line), &p); err != nil {
 			t.Fatal(err)
 		}

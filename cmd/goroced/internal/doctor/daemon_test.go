@@ -325,8 +325,12 @@ func TestDaemonRefuses(t *testing.T) {
 			_ = unix.Setfsuid(65534)
 		}
 		done <- checkDaemon(e)
+		done <- checkMemory(e)
 	}()
-	found := <-done
+	found, memory := <-done, <-done
+	if len(memory) != 1 || memory[0].Status != Warn || memory[0].Remedy != found[0].Remedy {
+		t.Errorf("who may not connect is told of memory %+v, want the remedy of %+v", memory, found)
+	}
 	if len(found) != 1 || found[0].Status != Fail || !strings.Contains(found[0].Text, "no right to connect to "+name) ||
 		found[0].Remedy == "" {
 		t.Errorf("found %+v", found)

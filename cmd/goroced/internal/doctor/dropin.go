@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/goroce/goroce/ib"
@@ -41,6 +42,9 @@ func checkMemory(e *env) []Finding {
 		switch {
 		case err == nil:
 			found = append(found, Finding{Text: "the daemon at " + path + " reaches memory of this user's processes"})
+		case errors.Is(err, errNotForUser):
+			found = append(found, Finding{Status: Warn, Remedy: permission(path),
+				Text: "whether the daemon at " + path + " reaches it is known only to who may connect there"})
 		case errors.Is(err, abi.ErrPermission):
 			found = append(found, Finding{Status: Warn, Text: fmt.Sprintf("%s: %v", path, err),
 				Remedy: "programs in C cannot register memory there: set memory.own_processes, or " +
@@ -58,9 +62,16 @@ func checkMemory(e *env) []Finding {
 	return found
 }
 
-// register registers a page of this process with the daemon at a socket, for a moment.
+// errNotForUser says that this user may not connect to a daemon.
+var errNotForUser = errors.New("the socket is not for this user")
+
+// register registers a page of this process with the daemon at a socket, for a moment. The error is errNotForUser if
+// this user may not connect there.
 func register(ctx context.Context, path string) (err error) {
 	dev, err := client.Dial(ctx, client.Options{Socket: path})
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", errNotForUser, err)
+	}
 	if err != nil {
 		return err
 	}

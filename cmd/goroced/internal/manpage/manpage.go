@@ -16,12 +16,27 @@ type Book struct {
 	Source string // the program and its version
 	See    string // where there is more to read
 	Status string // what exit codes mean, a paragraph
+
+	// Examples is the line that begins the examples in the help of a command; they end it.
+	Examples string
+	// Files and Environment return what a command, or nil for the program, uses.
+	Files, Environment func(command *kong.Node) []Item
+}
+
+// Item is a term, and what it means.
+type Item struct{ Term, Text string }
+
+// Part is a section of a page that is not of a command: a text, then terms.
+type Part struct {
+	Title, Text string
+	Items       []Item
 }
 
 // Page is one manual page.
 type Page struct {
-	Name string // of the file: NAME.1
-	Text []byte
+	Name    string // of the file: NAME.SECTION
+	Section int
+	Text    []byte
 }
 
 // Pages returns a page of the application, and one for each of its commands that are not hidden. The page of a command
@@ -30,6 +45,7 @@ func (b *Book) Pages(app *kong.Application) []Page {
 	root := &page{book: b, name: app.Name}
 	root.head(app.Node)
 	root.section("SH", "COMMANDS")
+	root.gather(app.Node)
 	list := []Page{{}}
 	for _, command := range shown(app.Node) {
 		name := app.Name + "-" + command.Name
@@ -37,12 +53,26 @@ func (b *Book) Pages(app *kong.Application) []Page {
 		p := &page{book: b, name: name}
 		p.head(command)
 		p.describe(command)
-		p.tail(bold(app.Name) + "(1)")
-		list = append(list, Page{name, []byte(p.String())})
+		p.gather(command)
+		p.tail(command, bold(app.Name)+"(1)")
+		list = append(list, Page{name, 1, []byte(p.String())})
 	}
-	root.tail(escape(b.See))
-	list[0] = Page{app.Name, []byte(root.String())}
+	root.tail(nil, escape(b.See))
+	list[0] = Page{app.Name, 1, []byte(root.String())}
 	return list
+}
+
+// Reference returns a page of another section that has the given parts.
+func (b *Book) Reference(name string, section int, summary, see string, parts []Part) Page {
+	p := &page{book: b, name: name}
+	p.title(section, summary)
+	for _, part := range parts {
+		p.section("SH", part.Title)
+		p.terms(part.Text, part.Items)
+	}
+	p.section("SH", "SEE ALSO")
+	p.line("%s", escape(see))
+	return Page{name, section, []byte(p.String())}
 }
 
 // shown returns the commands of a node that its help lists.
@@ -53,9 +83,10 @@ func shown(n *kong.Node) []*kong.Node {
 // page is a page that is being written.
 type page struct {
 	strings.Builder
-	book  *Book
-	name  string
-	begun bool // a section that has no text yet
+	book     *Book
+	name     string
+	begun    bool     // a section that has no text yet
+	examples []string // blocks of lines
 }
 
 // line writes a line of macros, or of text that is escaped.
@@ -79,12 +110,10 @@ func (p *page) item(tag, text string) {
 // head writes everything up to the description.
 func (p *page) head(n *kong.Node) {
 	summary, description, _ := strings.Cut(n.Help, ". ")
-	if n.Detail != "" {
-		description = n.Detail
+	if detail, _ := p.split(n); detail != "" {
+		description = detail
 	}
-	p.line(".TH %s 1 %q %q", escape(strings.ToUpper(p.name)), p.book.Date, p.book.Source)
-	p.section("SH", "NAME")
-	p.line(`%s \- %s`, escape(p.name), escape(strings.TrimSuffix(summary, ".")))
+	p.title(1, summary)
 	p.section("SH", "SYNOPSIS")
 	leaves := []*kong.Node{n}
 	if n.Parent != nil && !n.Leaf() {
@@ -103,6 +132,41 @@ func (p *page) head(n *kong.Node) {
 	}
 }
 
+// title writes what a page begins with.
+func (p *page) title(section int, summary string) {
+	p.line(".TH %s %d %q %q", escape(strings.ToUpper(p.name)), section, p.book.Date, p.book.Source)
+	p.section("SH", "NAME")
+	p.line(`%s \- %s`, escape(p.name), escape(strings.TrimSuffix(summary, ".")))
+}
+
+// split returns the help of a command without its examples, and these.
+func (p *page) split(n *kong.Node) (detail, examples string) {
+	detail, examples, _ = strings.Cut(n.Detail, p.book.Examples+"\n\n")
+	return strings.TrimSpace(detail), strings.TrimRight(examples, "\n")
+}
+
+// gather collects the examples of a command and of those below it.
+func (p *page) gather(n *kong.Node) {
+	if _, examples := p.split(n); examples != "" {
+		p.examples = append(p.examples, examples)
+	}
+	if n.Type == kong.CommandNode {
+		for _, c := range shown(n) {
+			p.gather(c)
+		}
+	}
+}
+
+// terms writes a text and a list, either of which may be empty.
+func (p *page) terms(text string, list []Item) {
+	if text != "" {
+		p.paragraphs(text)
+	}
+	for _, i := range list {
+		p.item(bold(i.Term), i.Text)
+	}
+}
+
 // describe writes what a command takes, and its subcommands.
 func (p *page) describe(n *kong.Node) {
 	if n.Leaf() {
@@ -112,7 +176,8 @@ func (p *page) describe(n *kong.Node) {
 	p.section("SH", "COMMANDS")
 	for _, leaf := range n.Leaves(true) {
 		p.section("SS", strings.TrimPrefix(leaf.FullPath(), n.Parent.Name+" "))
-		p.paragraphs(leaf.Help + "\n\n" + leaf.Detail)
+		detail, _ := p.split(leaf)
+		p.paragraphs(leaf.Help + "\n\n" + detail)
 		p.values(leaf, func(title string) { p.line(".PP\n%s", bold(title+":")) })
 	}
 }
@@ -173,18 +238,36 @@ func option(f *kong.Flag) string {
 	return s
 }
 
-// tail writes what ends a page.
-func (p *page) tail(see string) {
+// tail writes what ends the page of a command, or of the program.
+func (p *page) tail(command *kong.Node, see string) {
 	p.section("SH", "EXIT STATUS")
 	p.paragraphs(p.book.Status)
+	for _, s := range []struct {
+		title string
+		list  []Item
+	}{{"ENVIRONMENT", p.book.Environment(command)}, {"FILES", p.book.Files(command)}} {
+		if len(s.list) > 0 {
+			p.section("SH", s.title)
+			p.terms("", s.list)
+		}
+	}
+	if len(p.examples) > 0 {
+		p.section("SH", "EXAMPLES")
+		p.paragraphs(strings.Join(p.examples, "\n\n"))
+	}
 	p.section("SH", "SEE ALSO")
 	p.line("%s", see)
 }
 
-// paragraphs writes text of go/doc's form: empty lines divide paragraphs, and what is indented stays as it is.
+// paragraphs writes text of go/doc's form: empty lines divide paragraphs, what is indented stays as it is, and "- "
+// begins an item.
 func (p *page) paragraphs(text string) {
-	for _, block := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		if !p.begun {
+	for _, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
+		item, isItem := strings.CutPrefix(block, "- ")
+		if isItem {
+			block = item
+			p.line(".IP \\(bu 2")
+		} else if !p.begun {
 			p.line(".PP")
 		}
 		if strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") {
