@@ -16,7 +16,8 @@ import (
 const (
 	// sackGap is the least time between two SACKs of a QP, in nanoseconds.
 	sackGap = ib.Instant(50_000)
-	// silentMost is how many sequence NAKs in a row may come without a SACK before the destination is taken not to send any.
+	// silentMost is how many sequence NAKs in a row may come without a SACK. With more the destination is taken
+	// not to send any.
 	silentMost = 8
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// TestForgedSACKs: SACKs that say anything, between true ones and losses, complete nothing and end nothing. All requests
+// TestForgedSACKs: SACKs that say anything, between true ones and losses, complete and end nothing. All requests
 // complete, none before the peer has carried it out.
 func TestForgedSACKs(t *testing.T) {
 	for seed := range uint64(require.Rounds(20, 500)) {

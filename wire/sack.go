@@ -8,8 +8,8 @@ import (
 )
 
 // SACK is a selective acknowledgement: what a responder has received beyond the first PSN that it misses. It is no
-// part of the architecture. Its opcode is one of those that IBTA leaves to manufacturers (0xC0 to 0xFF), and only who has
-// announced itself gets it. It is a hint: nothing is complete because of it.
+// part of the architecture. Its opcode is one of those that IBTA leaves to manufacturers (0xC0 to 0xFF), and only who
+// has announced itself gets it. It is a hint: nothing is complete because of it.
 //
 // The BTH has the PSN that the responder expects, and the payload is:
 //

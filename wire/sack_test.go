@@ -68,7 +68,8 @@ func TestHello(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, h)
 		}
 	}
-	for at, what := range map[int]string{0: "base version", 1: "class", 3: "method", 17: "attribute", helloOUIAt: "OUI"} {
+	fields := map[int]string{0: "base version", 1: "class", 3: "method", 17: "attribute", helloOUIAt: "OUI"}
+	for at, what := range fields {
 		other := mad
 		other[at] ^= 0x40
 		if new(Hello).Decode(&other) {

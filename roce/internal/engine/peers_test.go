@@ -40,7 +40,7 @@ func (t *peerTable) sent(now ib.Instant) (list []wire.Hello) {
 	return list
 }
 
-// TestPeers: a destination is asked three times, then not for a minute. One that answers, or asks, has announced itself.
+// TestPeers: a destination is asked three times, then not for a minute. One that answers or asks has announced itself.
 // An answer to nothing, and one that says no, announce nobody.
 func TestPeers(t *testing.T) {
 	peers, receive := newPeers()
@@ -81,8 +81,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeersBounds: whatever comes from however many addresses, the table and the answers that wait are bounded, and there
-// is room again when what is known has become old.
+// TestPeersBounds: whatever comes from however many addresses, the table and the answers that wait are bounded, and
+// there is room again when what is known has become old.
 func TestPeersBounds(t *testing.T) {
 	peers, receive := newPeers()
 	for i := range 10 * peersMost {
