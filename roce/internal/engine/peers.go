@@ -12,9 +12,9 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// A device says hello to a destination when a packet to or from there was lost, and not before: on a good network a
-// strict peer sees nothing of it, and on a bad one a datagram that it need not know. Who answers, or says hello itself, takes SACKs and sends them (package qp,
-// sack.go). An address has one owner of UDP port 4791, who has QP 1, so the answer holds for all QPs there.
+// A device says hello to a destination when a packet to or from there was lost, and not before: over a good network a
+// strict peer sees nothing of it. Who answers, or says hello itself, takes SACKs and sends them (package qp, sack.go).
+// An address has one owner of UDP port 4791, who has QP 1, so the answer holds for all QPs there.
 const (
 	helloTries = 3
 	helloWait  = ib.Instant(100_000_000) // for an answer; twice as long each time

@@ -78,13 +78,14 @@ func (p *pinger) ping(size int) (time.Duration, error) {
 	}
 	buf := make([]byte, size+p.header)
 	for {
-		left := echoWait - time.Since(start)
-		if left <= 0 {
-			return 0, errNoEcho
-		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}},
-			int(left/time.Millisecond)+1); err != nil && err != unix.EINTR {
+		left := max(echoWait-time.Since(start), 0)
+		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}},
+			int((left+time.Millisecond-1)/time.Millisecond))
+		switch {
+		case err != nil && err != unix.EINTR:
 			return 0, err
+		case left == 0 && ready <= 0: // also where this process got no time until now: the answer may be there
+			return 0, errNoEcho
 		}
 		n, err := unix.Read(p.fd, buf)
 		switch {
