@@ -16,7 +16,9 @@ type goBackN struct {
 	// recovering says that a loss was seen and handled. Until something is acknowledged,
 	// further NAKs and implied NAKs of the same flight are ignored.
 	recovering bool
-	heard      uint32 // responses since the latest progress
+	heard      uint32     // responses since the latest progress
+	timeouts   uint8      // likewise ACK timeouts, counted up to 2
+	timedOutAt ib.Instant // the latest of these
 }
 
 // rnrForEver is the RNRRetry that stands for no limit.
@@ -24,7 +26,7 @@ const rnrForEver = 7
 
 // start begins with no loss and with all retries.
 func (g *goBackN) start() {
-	g.recovering, g.heard = false, 0
+	g.recovering, g.heard, g.timeouts = false, 0, 0
 	g.refill()
 }
 
@@ -35,8 +37,8 @@ func (g *goBackN) refill() {
 
 // answered handles forward progress, which resets the retry counters (IBTA 9.9.2.4.1).
 func (g *goBackN) answered(now ib.Instant) {
-	g.start()
 	g.judgeTimeout(now)
+	g.start()
 }
 
 // lost starts the retransmission from psn on after an answer that shows a loss, and reports
@@ -72,6 +74,7 @@ func (g *goBackN) timeout(now ib.Instant) {
 	r.q.recordTimer(TimerACK, int(g.retries))
 	r.probe.askedAgain(now, byTimeout)
 	r.forgetSACKs()
+	g.timeouts, g.timedOutAt = min(g.timeouts+1, 2), now
 	flow.cc.onTimeout(now, flow.rtt.flight())
 	g.retry(now, r.win.una)
 }
@@ -146,8 +149,8 @@ func (r *requester) markFrom(psn ib.PSN) {
 // a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). The
 // same is assumed before a round trip was measured, as the peer may be far away.
 func (g *goBackN) judgeTimeout(now ib.Instant) {
-	p, flow := &g.r.probe, g.r.q.flow
-	if p.again == byTimeout && (flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-p.againAt))) {
+	flow := g.r.q.flow
+	if g.timeouts > 0 && (flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-g.timedOutAt))) {
 		flow.cc.undo()
 	}
 }

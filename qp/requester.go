@@ -490,9 +490,10 @@ func (r *requester) armAck(now ib.Instant) {
 		r.q.timers.clear(timerAck)
 		return
 	}
-	// The timer may run for up to four times its value (IBTA 9.7.6.1.3): for a distant peer
-	// it is raised to the time in which an answer is expected.
-	timeout = min(max(timeout, r.q.flow.rtt.rto()), 4*timeout)
+	// The timer may run for up to four times its value (IBTA 9.7.6.1.3). For a distant peer it is raised
+	// to the time in which an answer is expected, and doubled after each timeout: what many send again at
+	// once into a full queue is lost again.
+	timeout = min(max(timeout, r.q.flow.rtt.rto())<<r.recovery.timeouts, 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
 
