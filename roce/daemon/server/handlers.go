@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
 	"github.com/goroce/goroce/roce/internal/device"
@@ -224,7 +225,7 @@ func clock(c *session, _ []byte, _ []int) (reply, error) {
 }
 
 // holds adds an object without rings and returns the reply with its handle.
-func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
+func (c *session) holds(k abi.Kind, v any, closes func() error) (reply, error) {
 	return withBody(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
 }
 
@@ -236,7 +237,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return c.holds(kindPD, pd, pd.Close)
+	return c.holds(abi.KindPD, pd, pd.Close)
 }
 
 // channel is a completion channel: the outbox that sends its events.
@@ -263,7 +264,7 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		return noBody(err)
 	}
 	h := &channel{outbox: box}
-	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
+	handle := c.add(&object{kind: abi.KindChannel, value: h, close: h.Close})
 	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs},
 		sent: func() { _ = unix.Close(theirs) },
 		made: handle}, nil
@@ -302,7 +303,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	if h != nil {
 		h.cqs++
 	}
-	o := &object{kind: kindCQ, value: cq, rings: c.made, queue: tenant}
+	o := &object{kind: abi.KindCQ, value: cq, rings: c.made, queue: tenant}
 	o.close = func() error {
 		if err := cq.Close(); err != nil {
 			return err
@@ -360,7 +361,7 @@ func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: abi.KindMW, value: mw, close: mw.Close}),
 		Key: abi.Handle(mw.RKey())})
 }
 
@@ -377,7 +378,7 @@ func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: abi.KindAH, value: ah, close: ah.Close}),
 		Key: abi.Handle(ah.Num())})
 }
 
@@ -414,7 +415,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	o := &object{kind: kindSRQ, value: srq, rings: c.made}
+	o := &object{kind: abi.KindSRQ, value: srq, rings: c.made}
 	o.close = x.using(func() (err error) {
 		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
@@ -459,12 +460,20 @@ func (c *session) retract(o *object) {
 	}
 }
 
-func closeObject(c *session, r *abi.Object) (reply, error) {
-	o := c.objects[r.Handle]
-	if o == nil {
-		_, err := lookup[any](c, abi.OpClose, "Handle", r.Handle)
+func closeObject(c *session, r *abi.Close) (reply, error) {
+	if _, err := lookup[any](c, abi.OpClose, "Handle", r.Handle); err != nil {
 		return noBody(err)
 	}
+	o := c.objects[r.Handle]
+	if o.kind != r.Kind {
+		return noBody(driver.Refuse(abi.OpClose.String(), "Handle", fmt.Sprintf("%d, of kind %v", r.Handle, o.kind),
+			fmt.Sprintf("one of kind %v, as the request says", r.Kind), ib.ErrInvalid))
+	}
+	return c.destroy(o)
+}
+
+// destroy closes an object, and counts its events.
+func (c *session) destroy(o *object) (reply, error) {
 	if err := o.close(); err != nil {
 		return noBody(err)
 	}

@@ -70,7 +70,7 @@ type session struct {
 // object is an entry of the session's handle table. It ends in three steps: after close no verb
 // and no shard uses it; once gone is closed the worker does not either; free unmaps its memory.
 type object struct {
-	kind   kind
+	kind   abi.Kind
 	handle abi.Handle
 	value  any // an object of package device, a *region, a *file or a *channel
 	close  func() error
@@ -105,26 +105,6 @@ func (c *session) release(o *object) {
 	c.mu.Unlock()
 	c.give(staged)
 }
-
-// kind is a kind of objects. A session that ends closes its objects in this order: users before
-// the objects that they use.
-type kind uint8
-
-const (
-	kindCMGroup kind = iota
-	kindCMID         // before QPs, so that peers are told that a connection ends
-	kindCM
-	kindQP
-	kindSRQ
-	kindMW
-	kindMR
-	kindFile
-	kindAH
-	kindCQ
-	kindChannel
-	kindXRCD
-	kindPD
-)
 
 func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
@@ -223,7 +203,8 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	return r, nil
 }
 
-// end closes all objects of the client, and has reap unmap their memory when it is out of use.
+// end closes all objects of the client, and has reap unmap their memory when it is out of use. Users are closed before
+// what they use, as kinds are numbered.
 func (c *session) end() {
 	if c.hold != nil {
 		_ = c.hold.Close()
