@@ -159,6 +159,9 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return noBody(err)
 	}
 	c.unit, c.events = u, events
+	for t := range c.notes {
+		c.notes[t].message = eventOf(ib.EventType(t), 0)
+	}
 	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, StuckAfter: c.srv.stuckAfter, OnFault: c.Fault,
 		Stalls: procmem.Stalls, Thread: unix.Gettid, Waits: procmem.Waits})
 	c.booked, c.pending = append(c.booked, c.pending...), nil
@@ -274,13 +277,13 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 type queue struct {
 	*session
 	channel *channel
-	event   []byte // an encoded abi.Completion
+	event   note // with an encoded abi.Completion
 	sent    atomic.Uint32
 }
 
 // Notify sends the event that the CQ was armed for.
 func (q *queue) Notify(*device.CQ) {
-	if q.channel != nil && q.channel.put(q.event) {
+	if q.channel != nil && q.channel.put(&q.event) {
 		q.sent.Add(1)
 	}
 }
@@ -314,7 +317,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return nil
 	}
 	handle := c.add(o)
-	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
+	tenant.event.message = string(abi.Put(nil, &abi.Completion{CQ: handle}))
 	return c.ringReply(handle, 0)
 }
 
@@ -450,11 +453,11 @@ func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 
 // retract takes back the events of a closed object that wait for the client to read others.
 func (c *session) retract(o *object) {
-	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(q.event) {
+	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(&q.event) {
 		q.sent.Add(^uint32(0))
 	}
-	for t := ib.EventCQErr; t <= ib.EventGIDChange && o.events.Load() > 0; t++ {
-		if c.events.retract(eventOf(t, o.handle)) {
+	for _, n := range o.notes {
+		if c.events.retract(n) {
 			o.events.Add(^uint32(0))
 		}
 	}
