@@ -42,7 +42,7 @@ var structs = map[string]any{
 	"srq_attr":   protocol.SRQAttr{}, "create_qp": protocol.CreateQP{}, "qp_attr": protocol.QPAttr{},
 	"group":   protocol.Group{},
 	"failure": protocol.Failure{}, "qp_failure": protocol.QPFailure{},
-	"counter": protocol.Counter{}, "close_reply": protocol.CloseReply{},
+	"counter": protocol.Counter{}, "close": protocol.Close{}, "close_reply": protocol.CloseReply{},
 	"alloc_xrcd": protocol.AllocXRCD{}, "open_qp": protocol.OpenQP{},
 	"cm_signal": protocol.CMSignal{}, "cm_addr": protocol.CMAddr{}, "create_cm_id": protocol.CreateCMID{},
 	"cm_bind":   protocol.CMBind{},

@@ -89,7 +89,7 @@ var bodySizes = map[abi.Op]uintptr{
 	abi.OpCreateQP: unsafe.Sizeof(abi.CreateQP{}), abi.OpModifyQP: unsafe.Sizeof(abi.QPAttr{}),
 	abi.OpQueryQP: unsafe.Sizeof(abi.Object{}),
 	abi.OpAttach:  unsafe.Sizeof(abi.Group{}), abi.OpDetach: unsafe.Sizeof(abi.Group{}),
-	abi.OpClose: unsafe.Sizeof(abi.Object{}), abi.OpAllocXRCD: unsafe.Sizeof(abi.AllocXRCD{}),
+	abi.OpClose: unsafe.Sizeof(abi.Close{}), abi.OpAllocXRCD: unsafe.Sizeof(abi.AllocXRCD{}),
 	abi.OpQueryDevice: unsafe.Sizeof(abi.Open{}), abi.OpCounters: unsafe.Sizeof(abi.Port{}),
 	abi.OpOpenQP: unsafe.Sizeof(abi.OpenQP{}),
 

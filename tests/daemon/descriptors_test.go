@@ -158,9 +158,8 @@ func (a *attacker) swap(q *queues) {
 	must(unix.Dup3(other, fd, unix.O_CLOEXEC))
 	must(unix.Close(other))
 	a.use(q, mr.Key)
-	for _, h := range []abi.Handle{mr.Handle, file} {
-		ask[abi.CloseReply](q.raw, abi.OpClose, abi.Object{Handle: h})
-	}
+	ask[abi.CloseReply](q.raw, abi.OpClose, abi.Close{Handle: mr.Handle, Kind: abi.KindMR})
+	ask[abi.CloseReply](q.raw, abi.OpClose, abi.Close{Handle: file, Kind: abi.KindSharedMemory})
 }
 
 // use posts requests that read the memory, and write to it.

@@ -32,30 +32,13 @@ var callDeviations = map[string]deviation{
 	"IBV_QPS_RTR min_rnr_timer 0xff: ok": {
 		"IBV_QPS_RTR min_rnr_timer 0xff: EINVAL", outOfRange},
 	"IBV_QPS_INIT pkey_index 0x1: ok": {"IBV_QPS_INIT pkey_index 0x1: EINVAL", "the table has one row"},
-	"dereg_mr: unknown ENOENT, of another kind EINVAL": {
-		"dereg_mr: unknown ENOENT, of another kind EBUSY", anyKind},
-	"dealloc_mw: unknown ENOENT, of another kind EINVAL": {
-		"dealloc_mw: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_ah: unknown ENOENT, of another kind EINVAL": {
-		"destroy_ah: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_qp: unknown ENOENT, of another kind EINVAL": {
-		"destroy_qp: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_srq: unknown ENOENT, of another kind EINVAL": {
-		"destroy_srq: unknown ENOENT, of another kind EBUSY", anyKind},
-	"destroy_cq: unknown ENOENT, of another kind EINVAL": {
-		"destroy_cq: unknown ENOENT, of another kind EBUSY", anyKind},
-	"dealloc_pd: unknown ENOENT, of another kind EINVAL": {
-		"dealloc_pd: unknown ENOENT, of another kind EBUSY", anyKind},
 	"rereg_mr, PD: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
 		"rereg_mr, PD: unknown ENOENT, of another kind EINVAL", "rdma-core has no ibv_rereg_mr for rdma_rxe"},
 	"rereg_mr: unknown EOPNOTSUPP, of another kind EOPNOTSUPP": {
 		"rereg_mr: unknown ENOENT, of another kind EINVAL", "the same"},
 }
 
-const (
-	outOfRange = "no packet can say it, or mean it (IBTA 9.7.5.2.8, 11.2.5.2); RNICs refuse it"
-	anyKind    = "the request to close takes objects of all kinds, and this one is in use"
-)
+const outOfRange = "no packet can say it, or mean it (IBTA 9.7.5.2.8, 11.2.5.2); RNICs refuse it"
 
 // rateLimit is what lines say of IBV_QP_RATE_LIMIT, which the kernel's rdma_rxe does not have, and this device has.
 var rateLimit = regexp.MustCompile(`, with RATE \w+`)

@@ -242,3 +242,13 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	CloseAll(fds)
 }
+
+// TestKinds checks that each kind of objects has a name.
+func TestKinds(t *testing.T) {
+	for k, want := range map[Kind]string{0: "kind 0", KindMembership: "CM membership", KindQP: "QP", KindPD: "PD",
+		KindPD + 1: "kind 14"} {
+		if got := k.String(); got != want {
+			t.Errorf("kind %d is %q, want %q", uint32(k), got, want)
+		}
+	}
+}

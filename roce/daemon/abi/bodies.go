@@ -1,6 +1,10 @@
 package abi
 
-import "github.com/goroce/goroce/ib"
+import (
+	"fmt"
+
+	"github.com/goroce/goroce/ib"
+)
 
 // Name is a text that ends before its first zero byte, or fills the array.
 type Name [64]byte
@@ -135,6 +139,45 @@ const MaxCounters = 200
 // Object is a reply with the handle of a new object. The reply to OpCreateChannel carries the
 // socket of the channel's events.
 type Object struct{ Handle Handle }
+
+// Close is the body of OpClose: the object must be of this kind.
+type Close struct {
+	Handle Handle
+	Kind   Kind
+}
+
+// Kind is a kind of objects. Those of a kind use only such as have a greater number: by that a daemon closes what a
+// client leaves behind.
+type Kind uint32
+
+// Kinds of objects.
+const (
+	KindMembership Kind = 1 + iota
+	KindCMID            // before QPs, so that peers are told that a connection ends
+	KindCMChannel
+	KindQP
+	KindSRQ
+	KindMW
+	KindMR
+	KindSharedMemory
+	KindAH
+	KindCQ
+	KindChannel
+	KindXRCD
+	KindPD
+)
+
+var kindText = [...]string{KindMembership: "CM membership", KindCMID: "CM ID", KindCMChannel: "CM channel",
+	KindQP: "QP", KindSRQ: "SRQ", KindMW: "MW", KindMR: "MR", KindSharedMemory: "shared memory",
+	KindAH: "AH", KindCQ: "CQ", KindChannel: "channel", KindXRCD: "XRCD", KindPD: "PD"}
+
+// String returns the kind's name for messages.
+func (k Kind) String() string {
+	if int(k) < len(kindText) && kindText[k] != "" {
+		return kindText[k]
+	}
+	return fmt.Sprintf("kind %d", uint32(k))
+}
 
 // CloseReply is the reply to OpClose. It counts all events of the object that were sent, also those that the client has
 // not read yet. None is sent any more.

@@ -17,7 +17,7 @@
 //	                                 <-               eventfds
 //	CreateCQ, ShareMemory, RegMR ... ->               memfds
 //	                                 <-   Object, Ring, RegReply ...: handles
-//	Close      handle                ->
+//	Close      handle, kind          ->
 //	                                 <-   CloseReply  how many events of the object were sent
 //
 // Memory that both ends use lies in memfds of the client's. The client makes a memfd, forbids that it shrinks

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the protocol version of this package. A daemon refuses clients that do not support it.
-const Version = 3
+const Version = 4
 
 // Magic begins a Hello: "goro" in little-endian memory.
 const Magic = 0x6F726F67

@@ -38,8 +38,9 @@ func (d *Device) OpenCM() (ib.CM, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cmChannel{object: object{dev: d, handle: r.Handle}, socket: d.link.conn.NewFile(fds[0], "events"),
-		signals: make(chan struct{}, 1), shut: make(chan struct{}), ids: map[*cmID]struct{}{}}
+	c := &cmChannel{object: object{dev: d, kind: abi.KindCMChannel, handle: r.Handle},
+		socket: d.link.conn.NewFile(fds[0], "events"), signals: make(chan struct{}, 1), shut: make(chan struct{}),
+		ids: map[*cmID]struct{}{}}
 	d.keep(r.Handle, c)
 	go c.listen()
 	return c, nil
@@ -177,7 +178,7 @@ type cmID struct {
 }
 
 func (c *cmChannel) newCMID(h abi.Handle) *cmID {
-	id := &cmID{object: object{dev: c.dev, handle: h}}
+	id := &cmID{object: object{dev: c.dev, kind: abi.KindCMID, handle: h}}
 	c.dev.keep(h, id)
 	c.enter(id)
 	return id

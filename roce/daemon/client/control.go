@@ -130,6 +130,9 @@ func (l *control) dead() bool {
 	}
 }
 
+// withSocket has the kinds of objects whose reply brings a descriptor, by the requests that make them.
+var withSocket = map[abi.Op]abi.Kind{abi.OpCreateChannel: abi.KindChannel, abi.OpOpenCM: abi.KindCMChannel}
+
 // ask is do with a request and a reply of fixed types. The reply must carry n descriptors. If the kernel has dropped
 // them, because this process has no room for more, the object that they belong to is closed again.
 func ask[Reply, Request any](l *control, op abi.Op, r Request, n int, give ...int) (reply Reply, fds []int, err error) {
@@ -142,7 +145,7 @@ func ask[Reply, Request any](l *control, op abi.Op, r Request, n int, give ...in
 	case err == nil && len(fds) < n && isObject:
 		abi.CloseAll(fds)
 		return reply, nil, errors.Join(fmt.Errorf("%v: this process has no room for the descriptor (ulimit -n): %w", op,
-			unix.EMFILE), tell(l, abi.OpClose, made))
+			unix.EMFILE), tell(l, abi.OpClose, abi.Close{Handle: made.Handle, Kind: withSocket[op]}))
 	case err == nil && len(fds) != n:
 		err = fmt.Errorf("%v: %d descriptors came, not %d: %w", op, len(fds), n, io.ErrUnexpectedEOF)
 	}

@@ -54,7 +54,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.dev, c.handle, c.slots = d, made.Handle, slots
+	c.dev, c.kind, c.handle, c.slots = d, abi.KindCQ, made.Handle, slots
 	d.keep(made.Handle, c)
 	return c, nil
 }
@@ -211,8 +211,8 @@ func (d *Device) newChannel() (*channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &channel{object: object{dev: d, handle: r.Handle}, socket: d.link.conn.NewFile(fds[0], "channel"),
-		signal: make(chan struct{}, 1), shut: make(chan struct{})}
+	h := &channel{object: object{dev: d, kind: abi.KindChannel, handle: r.Handle},
+		socket: d.link.conn.NewFile(fds[0], "channel"), signal: make(chan struct{}, 1), shut: make(chan struct{})}
 	d.keep(r.Handle, h)
 	go h.take()
 	return h, nil

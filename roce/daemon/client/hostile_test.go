@@ -121,10 +121,12 @@ func TestHello(t *testing.T) {
 	if status, _ := s.say(abi.OpAllocPD, nil); status != abi.State {
 		t.Errorf("a PD without a device: status %d", status)
 	}
-	status, why, _ := s.ask(abi.OpHello, hello(7, 9))
-	want := fmt.Sprintf("the daemon speaks version %d, the client 7 to 9", abi.Version)
-	if err := abi.GetError(why, status); !errors.Is(err, abi.ErrVersion) || !strings.Contains(err.Error(), want) {
-		t.Errorf("versions 7 to 9: %v", err)
+	for _, v := range [][2]uint16{{7, 9}, {1, abi.Version - 1}} {
+		status, why, _ := s.ask(abi.OpHello, hello(v[0], v[1]))
+		want := fmt.Sprintf("the daemon speaks version %d, the client %d to %d", abi.Version, v[0], v[1])
+		if err := abi.GetError(why, status); !errors.Is(err, abi.ErrVersion) || !strings.Contains(err.Error(), want) {
+			t.Errorf("versions %d to %d: %v, want %v with %q", v[0], v[1], err, abi.ErrVersion, want)
+		}
 	}
 	none := newDaemon(t, server.Options{Allow: func(uid, _ uint32) error { return errors.New("only the group rdma") }})
 	_, err := Dial(t.Context(), Options{Socket: none.socket})

@@ -81,7 +81,7 @@ func (p *piece) free() {
 	defer p.mu.Unlock()
 	_ = p.file.Close()
 	for d, h := range p.shares {
-		_ = tell(d.link, abi.OpClose, abi.Object{Handle: h}) // fails if the daemon has ended
+		_ = tell(d.link, abi.OpClose, abi.Close{Handle: h, Kind: abi.KindSharedMemory}) // fails if the daemon has ended
 	}
 	p.shares = nil
 }
@@ -167,8 +167,8 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mr{object: object{dev: p.dev, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf, key: ib.Key(reply.Key)},
-		nil
+	return &mr{object: object{dev: p.dev, kind: abi.KindMR, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf,
+		key: ib.Key(reply.Key)}, nil
 }
 
 // register sends a request about the memory buf, and fills in where buf lies: in a memfd of Alloc that the daemon can
@@ -292,7 +292,7 @@ func (p *pd) AllocMW(t ib.MWType) (ib.MW, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mw{object: object{dev: p.dev, handle: r.Handle}, typ: t, key: ib.Key(r.Key)}, nil
+	return &mw{object: object{dev: p.dev, kind: abi.KindMW, handle: r.Handle}, typ: t, key: ib.Key(r.Key)}, nil
 }
 
 // Type returns the kind of window.

@@ -15,6 +15,7 @@ type object struct {
 	driver.Implementation
 
 	dev    *Device
+	kind   abi.Kind
 	handle abi.Handle
 	dead   atomic.Bool
 	ending sync.Mutex // held by Close
@@ -35,7 +36,7 @@ func (o *object) Close() error {
 	if o.dead.Load() || o.dev.err("") != nil {
 		return nil
 	}
-	if err := tell(o.dev.link, abi.OpClose, abi.Object{Handle: o.handle}); err != nil {
+	if err := tell(o.dev.link, abi.OpClose, abi.Close{Handle: o.handle, Kind: o.kind}); err != nil {
 		return err
 	}
 	o.dead.Store(true)
@@ -85,7 +86,7 @@ func (d *Device) AllocXRCD() (ib.XRCD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &xrcd{object{dev: d, handle: h}}, nil
+	return &xrcd{object{dev: d, kind: abi.KindXRCD, handle: h}}, nil
 }
 
 // ah is an address handle.
@@ -107,7 +108,7 @@ func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ah{object: object{dev: p.dev, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
+	return &ah{object: object{dev: p.dev, kind: abi.KindAH, handle: r.Handle}, num: ib.AHNum(r.Key), attr: attr}, nil
 }
 
 // Num returns the number of the handle in send requests.

@@ -20,7 +20,7 @@ func (d *Device) AllocPD() (ib.PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pd{object{dev: d, handle: h}}, nil
+	return &pd{object{dev: d, kind: abi.KindPD, handle: h}}, nil
 }
 
 // queuePair is a queue pair of the daemon. This process posts to its rings in shared memory.
@@ -50,7 +50,7 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 		return nil, err
 	}
 	q := &queuePair{front: qp.Front{Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
-	q.dev = p.dev
+	q.dev, q.kind = p.dev, abi.KindQP
 	answer, err := askRings(p.dev, abi.OpCreateQP, r, ringsSize(&init), q.attach)
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.dev, s.handle, s.num = p.dev, answer.Handle, answer.Num
+	s.dev, s.kind, s.handle, s.num = p.dev, abi.KindSRQ, answer.Handle, answer.Num
 	p.dev.keep(s.handle, s)
 	return s, nil
 }

@@ -47,7 +47,7 @@ var accountRows = map[abi.Op][]accountRow{
 		{name: "nobody reads events of CQs that are closed", count: 5, begin: func(c *accountant) func(int) {
 			return func(int) {
 				h := c.makeChannel(abi.OpCreateChannel)
-				for range owedMost {
+				for range 4096 {
 					cq := c.makeCQ(h)
 					c.objects[cq].queue.Notify(nil)
 					c.close(cq)

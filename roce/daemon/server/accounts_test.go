@@ -148,7 +148,7 @@ func (c *accountant) closeMade() {
 	slices.Sort(made)
 	for _, h := range slices.Backward(made[min(c.already, len(made)):]) {
 		if c.objects[h] != nil { // the end of an ID ends its memberships
-			c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: h}))
+			c.ask(abi.OpClose, c.closing(h))
 		}
 	}
 	for _, s := range c.others {
@@ -199,7 +199,7 @@ func socketMemory(t *testing.T, f *abi.File) int64 {
 // close closes an object.
 func (c *accountant) close(h abi.Handle) {
 	c.t.Helper()
-	c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: h}))
+	c.ask(abi.OpClose, c.closing(h))
 }
 
 // makeCQ creates a CQ, on a channel or on none.

@@ -82,12 +82,14 @@ func TestCloseCounts(t *testing.T) {
 		modify(t, c, qp.Handle, ib.StateReset, 0)
 	}
 	for _, want := range []struct {
-		object              abi.Handle
+		object              abi.Close
 		completions, events uint32
-	}{{qp.Handle, 0, rounds}, {cq.Handle, rounds, 0}, {channel.Handle, 0, 0}} {
-		got := ask[abi.CloseReply](t, c, abi.OpClose, abi.Object{Handle: want.object})
+	}{{abi.Close{Handle: qp.Handle, Kind: abi.KindQP}, 0, rounds},
+		{abi.Close{Handle: cq.Handle, Kind: abi.KindCQ}, rounds, 0},
+		{abi.Close{Handle: channel.Handle, Kind: abi.KindChannel}, 0, 0}} {
+		got := ask[abi.CloseReply](t, c, abi.OpClose, want.object)
 		if got != (abi.CloseReply{Completions: want.completions, Events: want.events}) {
-			t.Errorf("close of object %d counts %+v, want %+v", want.object, got, want)
+			t.Errorf("close of %+v counts %+v, want %+v", want.object, got, want)
 		}
 	}
 }

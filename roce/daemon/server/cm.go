@@ -134,9 +134,9 @@ func openCM(c *session, body []byte, _ []int) (reply, error) {
 		return noBody(err)
 	}
 	h := &cmChannel{CM: ch, box: box, ids: map[*object]struct{}{}}
-	signal := abi.Put(nil, &abi.CMSignal{})
-	ch.OnEvent(func() { box.put(signal) })
-	h.object = &object{kind: kindCM, value: h, close: func() error {
+	signal := note{message: string(abi.Put(nil, &abi.CMSignal{}))}
+	ch.OnEvent(func() { box.put(&signal) })
+	h.object = &object{kind: abi.KindCMChannel, value: h, close: func() error {
 		err := h.Close()
 		c.buryIDs(h)
 		return err

@@ -66,9 +66,9 @@ func onCM[T any](f func(*session, *T) (reply, error)) handler {
 // inScope refuses a handle that is not one of an ID, or of a membership, on a channel.
 func (c *session) inScope(h abi.Handle, scope *abi.CMScope) error {
 	o := c.objects[h]
-	want := kindCMID
+	want := abi.KindCMID
 	if scope.Membership != 0 {
-		want = kindCMGroup
+		want = abi.KindMembership
 	}
 	switch {
 	case o == nil || o.kind != want:
@@ -82,7 +82,7 @@ func (c *session) inScope(h abi.Handle, scope *abi.CMScope) error {
 
 // addCMID assigns a handle to an ID on a channel.
 func (c *session) addCMID(h *cmChannel, id ib.CMID, cookie uint64) abi.Handle {
-	o := &object{kind: kindCMID, value: id, cm: &cmID{cookie: cookie, channel: h}}
+	o := &object{kind: abi.KindCMID, value: id, cm: &cmID{cookie: cookie, channel: h}}
 	o.close = func() error {
 		c.forgetCMID(o)
 		return id.Close()
@@ -131,7 +131,7 @@ func (id *cmID) joined(group netip.Addr) *object {
 
 // addMembership assigns a handle to the membership of an ID in a group. To close it is to leave the group.
 func (c *session) addMembership(o *object, group netip.Addr, cookie uint64) abi.Handle {
-	g := &object{kind: kindCMGroup, cm: &cmID{cookie: cookie, channel: o.cm.channel, group: group}}
+	g := &object{kind: abi.KindMembership, cm: &cmID{cookie: cookie, channel: o.cm.channel, group: group}}
 	g.value = g.cm
 	g.close = func() error {
 		_ = o.value.(*device.CMID).LeaveMulticast(group) // fails only if the ID is closed

@@ -83,7 +83,7 @@ func TestCMDevices(t *testing.T) {
 		if got, want := p.on(id), uint32(i+1); got != want {
 			t.Errorf("an ID with address %v is on device %d, want %d", a, got, want)
 		}
-		p.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: id}))
+		p.ask(abi.OpClose, p.closing(id))
 	}
 	l := p.id(ch)
 	must(t, p.bind(l, netip.IPv4Unspecified()))
@@ -105,7 +105,7 @@ func TestCMDevices(t *testing.T) {
 	if got, want := p.srv.devicesOf(listener), []string{"dev0", "dev1"}; !slices.Equal(got, want) {
 		t.Errorf("the listener is listed on %q, want %q", got, want)
 	}
-	p.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: l}))
+	p.ask(abi.OpClose, p.closing(l))
 	for _, a := range p.addrs {
 		if err := p.bind(p.id(ch), a); err != nil {
 			t.Errorf("after the end of the listener its port at %v: %v", a, err)
@@ -155,7 +155,7 @@ func TestCMDevicesLimits(t *testing.T) {
 			t.Errorf("round %d: a third listener: %v, want %v", round, err, ib.ErrLimit)
 		}
 		for _, id := range ids {
-			p.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: id}))
+			p.ask(abi.OpClose, p.closing(id))
 		}
 		if got := p.srv.Usage()[0].Amount["heap"]; got != before {
 			t.Errorf("round %d: %d bytes are booked after the end of all IDs, want %d", round, got, before)

@@ -119,7 +119,7 @@ func (c *pairClient) exchange(round int) {
 func TestMemoryFault(t *testing.T) {
 	faultsEnd = false
 	defer func() { faultsEnd = true }()
-	rings := func(k kind) func(*session) [][]byte {
+	rings := func(k abi.Kind) func(*session) [][]byte {
 		return func(c *session) (list [][]byte) {
 			for _, o := range c.objects {
 				if o.kind == k {
@@ -142,12 +142,12 @@ func TestMemoryFault(t *testing.T) {
 		gone func(*session) [][]byte // returns the memory to make inaccessible
 		then func(*pairClient)       // makes the daemon access it
 	}{
-		"rings of QPs, when a request is posted": {rings(kindQP), write},
-		"rings of QPs, when they are closed":     {rings(kindQP), func(c *pairClient) { c.dev.Close() }},
-		"rings of QPs, when they go to ERR": {rings(kindQP), func(c *pairClient) {
+		"rings of QPs, when a request is posted": {rings(abi.KindQP), write},
+		"rings of QPs, when they are closed":     {rings(abi.KindQP), func(c *pairClient) { c.dev.Close() }},
+		"rings of QPs, when they go to ERR": {rings(abi.KindQP), func(c *pairClient) {
 			_ = c.qps[0].Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 		}},
-		"a CQ, when a request completes": {rings(kindCQ), write},
+		"a CQ, when a request completes": {rings(abi.KindCQ), write},
 		"doorbells":                      {func(c *session) [][]byte { return [][]byte{c.shared.buf} }, write},
 		"a region, read and written":     {memory, write},
 		"a region, read by a worker":     {memory, func(c *pairClient) { _ = c.write(true) }},

@@ -80,7 +80,7 @@ func TestSharesOfObjects(t *testing.T) {
 	if used := c.unit.groups.table.used; used != 1 {
 		t.Errorf("%d groups are in use after a QP has been attached twice to one, want 1", used)
 	}
-	c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: qp}))
+	c.ask(abi.OpClose, c.closing(qp))
 	if used := c.unit.groups.table.used; used != 0 {
 		t.Errorf("%d groups are in use after the end of the QP, want 0", used)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/ib/driver"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/daemon/internal/procmem"
 	"github.com/goroce/goroce/roce/internal/device"
@@ -158,6 +159,9 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 		return noBody(err)
 	}
 	c.unit, c.events = u, events
+	for t := range c.notes {
+		c.notes[t].message = eventOf(ib.EventType(t), 0)
+	}
 	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, StuckAfter: c.srv.stuckAfter, OnFault: c.Fault,
 		Stalls: procmem.Stalls, Thread: unix.Gettid, Waits: procmem.Waits})
 	c.booked, c.pending = append(c.booked, c.pending...), nil
@@ -224,7 +228,7 @@ func clock(c *session, _ []byte, _ []int) (reply, error) {
 }
 
 // holds adds an object without rings and returns the reply with its handle.
-func (c *session) holds(k kind, v any, closes func() error) (reply, error) {
+func (c *session) holds(k abi.Kind, v any, closes func() error) (reply, error) {
 	return withBody(abi.Object{Handle: c.add(&object{kind: k, value: v, close: closes})})
 }
 
@@ -236,7 +240,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return c.holds(kindPD, pd, pd.Close)
+	return c.holds(abi.KindPD, pd, pd.Close)
 }
 
 // channel is a completion channel: the outbox that sends its events.
@@ -263,7 +267,7 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		return noBody(err)
 	}
 	h := &channel{outbox: box}
-	handle := c.add(&object{kind: kindChannel, value: h, close: h.Close})
+	handle := c.add(&object{kind: abi.KindChannel, value: h, close: h.Close})
 	return reply{body: abi.Put(nil, &abi.Object{Handle: handle}), fds: []int{theirs},
 		sent: func() { _ = unix.Close(theirs) },
 		made: handle}, nil
@@ -273,13 +277,13 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 type queue struct {
 	*session
 	channel *channel
-	event   []byte // an encoded abi.Completion
+	event   note // with an encoded abi.Completion
 	sent    atomic.Uint32
 }
 
 // Notify sends the event that the CQ was armed for.
 func (q *queue) Notify(*device.CQ) {
-	if q.channel != nil && q.channel.put(q.event) {
+	if q.channel != nil && q.channel.put(&q.event) {
 		q.sent.Add(1)
 	}
 }
@@ -302,7 +306,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	if h != nil {
 		h.cqs++
 	}
-	o := &object{kind: kindCQ, value: cq, rings: c.made, queue: tenant}
+	o := &object{kind: abi.KindCQ, value: cq, rings: c.made, queue: tenant}
 	o.close = func() error {
 		if err := cq.Close(); err != nil {
 			return err
@@ -313,7 +317,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return nil
 	}
 	handle := c.add(o)
-	tenant.event = abi.Put(nil, &abi.Completion{CQ: handle})
+	tenant.event.message = string(abi.Put(nil, &abi.Completion{CQ: handle}))
 	return c.ringReply(handle, 0)
 }
 
@@ -360,7 +364,7 @@ func allocMW(c *session, r *abi.AllocMW) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindMW, value: mw, close: mw.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: abi.KindMW, value: mw, close: mw.Close}),
 		Key: abi.Handle(mw.RKey())})
 }
 
@@ -377,7 +381,7 @@ func createAH(c *session, r *abi.CreateAH) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	return withBody(abi.RegReply{Handle: c.add(&object{kind: kindAH, value: ah, close: ah.Close}),
+	return withBody(abi.RegReply{Handle: c.add(&object{kind: abi.KindAH, value: ah, close: ah.Close}),
 		Key: abi.Handle(ah.Num())})
 }
 
@@ -414,7 +418,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	o := &object{kind: kindSRQ, value: srq, rings: c.made}
+	o := &object{kind: abi.KindSRQ, value: srq, rings: c.made}
 	o.close = x.using(func() (err error) {
 		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
@@ -449,22 +453,30 @@ func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 
 // retract takes back the events of a closed object that wait for the client to read others.
 func (c *session) retract(o *object) {
-	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(q.event) {
+	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(&q.event) {
 		q.sent.Add(^uint32(0))
 	}
-	for t := ib.EventCQErr; t <= ib.EventGIDChange && o.events.Load() > 0; t++ {
-		if c.events.retract(eventOf(t, o.handle)) {
+	for _, n := range o.notes {
+		if c.events.retract(n) {
 			o.events.Add(^uint32(0))
 		}
 	}
 }
 
-func closeObject(c *session, r *abi.Object) (reply, error) {
-	o := c.objects[r.Handle]
-	if o == nil {
-		_, err := lookup[any](c, abi.OpClose, "Handle", r.Handle)
+func closeObject(c *session, r *abi.Close) (reply, error) {
+	if _, err := lookup[any](c, abi.OpClose, "Handle", r.Handle); err != nil {
 		return noBody(err)
 	}
+	o := c.objects[r.Handle]
+	if o.kind != r.Kind {
+		return noBody(driver.Refuse(abi.OpClose.String(), "Handle", fmt.Sprintf("%d, of kind %v", r.Handle, o.kind),
+			fmt.Sprintf("one of kind %v, as the request says", r.Kind), ib.ErrInvalid))
+	}
+	return c.destroy(o)
+}
+
+// destroy closes an object, and counts its events.
+func (c *session) destroy(o *object) (reply, error) {
 	if err := o.close(); err != nil {
 		return noBody(err)
 	}

@@ -92,7 +92,7 @@ func (c *session) takeRdAtomic(op abi.Op, o *object, a *ib.QPAttr, mask ib.QPAtt
 func (c *session) takeLate(op abi.Op) error {
 	each, sum := map[*object]int64{}, int64(0)
 	for _, o := range c.objects {
-		if o.kind != kindQP {
+		if o.kind != abi.KindQP {
 			continue
 		}
 		each[o] = device.QPHeapLeastLate()

@@ -59,19 +59,28 @@ func newGreetedSession(t *testing.T, s *Server) *bareSession {
 // leave ends the session, once.
 func (c *bareSession) leave() { c.left.Do(c.end) }
 
-// ask carries out a request, and returns the body of the reply. It gives memory along if the request takes any.
-func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
+// try carries out a request, and returns the body of the reply. It gives memory along if the request takes any.
+func (c *bareSession) try(op abi.Op, body []byte, fds ...int) ([]byte, error) {
 	c.t.Helper()
 	if len(fds) == 0 && slices.Contains(takesMemory, op) {
 		fds = []int{newMemfd(c.t, memfdBytes, unix.F_SEAL_SHRINK)}
 		defer unix.Close(fds[0])
 	}
 	r, err := c.answer(op, body, fds)
+	if err == nil {
+		r.sent()
+	}
+	return r.body, err
+}
+
+// ask is try for a request that is not refused.
+func (c *bareSession) ask(op abi.Op, body []byte, fds ...int) []byte {
+	c.t.Helper()
+	reply, err := c.try(op, body, fds...)
 	if err != nil {
 		c.t.Fatalf("%v: %v", op, err)
 	}
-	r.sent()
-	return r.body
+	return reply
 }
 
 // make carries out a request that creates an object, and returns its handle.
@@ -186,7 +195,7 @@ func TestChannelEnds(t *testing.T) {
 		end func(channel abi.Handle)
 	}{
 		{"the handle is closed", func(channel abi.Handle) {
-			c.ask(abi.OpClose, abi.Put(nil, &abi.Object{Handle: channel}))
+			c.ask(abi.OpClose, c.closing(channel))
 		}},
 		{"the socket is closed", func(abi.Handle) {
 			must(t, c.theirs.Close())

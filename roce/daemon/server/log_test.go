@@ -16,16 +16,6 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestKinds checks that each kind has its own name.
-func TestKinds(t *testing.T) {
-	for k, want := range map[kind]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindQP: "QP", kindPD: "PD",
-		kindPD + 1: "kind 13"} {
-		if got := k.String(); got != want {
-			t.Errorf("kind %d is %q, want %q", uint8(k), got, want)
-		}
-	}
-}
-
 // TestClientGone: the line of a client that has left in good order has no error, that of one that broke the protocol
 // says how.
 func TestClientGone(t *testing.T) {

@@ -61,7 +61,7 @@ func shareMemory(c *session, _ []byte, fds []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
-	h := c.add(&object{kind: kindFile, value: f, close: func() error { return nil },
+	h := c.add(&object{kind: abi.KindSharedMemory, value: f, close: func() error { return nil },
 		free: func() { c.files.unshare(f) }})
 	return withBody(abi.Object{Handle: h})
 }

@@ -165,7 +165,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	}
 	reg := &region{MR: core, mapping: m}
 	reg.kind.Store(r.Kind)
-	o := &object{kind: kindMR, value: reg}
+	o := &object{kind: abi.KindMR, value: reg}
 	o.close = func() (err error) {
 		o.gone, err = reg.Deregister()
 		return err

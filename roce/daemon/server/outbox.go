@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"os"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,21 +12,25 @@ import (
 
 // outbox sends short messages to a client and never blocks, as the shards use it. Messages that
 // the socket does not accept at once are queued, and sent when it does.
+//
+// What is queued has no bound of its own. A note that is queued already is not queued again: it tells the client the
+// same when the client reads it. Notes are the session's or an object's, with which they are booked, and an object that
+// is closed takes its own back.
 type outbox struct {
 	file *abi.File
 
-	mu      sync.Mutex
-	owed    []string
-	queued  map[string]struct{} // what owed has
-	deleted int                 // entries of queued, for compact
-	sending bool                // a goroutine runs settle
-	closed  bool
+	mu          sync.Mutex
+	first, last *note // the queue
+	sending     bool  // a goroutine runs settle
+	closed      bool
 }
 
-// owedMost bounds the messages queued for a client that does not read. A message that is queued already is not queued
-// again: it tells the client the same when the client reads it. An object that is closed takes its messages back. So
-// there are never more than objects of the client, by their types.
-const owedMost = 4096
+// note is a message of an outbox. All but the message is guarded by the outbox's mu.
+type note struct {
+	message        string
+	queued         bool
+	earlier, later *note
+}
 
 // Kernel memory that a client which does not read makes its messages occupy: the socket's buffer, which the kernel
 // doubles for its own needs, and what messages beyond it cost the daemon: a goroutine.
@@ -63,26 +66,21 @@ func prepareOutbox(fd int) error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(fd, unix.SHUT_RD))
 }
 
-// put sends or queues a message. It returns false if the message is dropped, or is queued already.
-func (o *outbox) put(message []byte) bool {
+// put sends or queues a note. It returns false if the note is dropped, or is queued already.
+func (o *outbox) put(n *note) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.closed:
+	case o.closed || n.queued:
 		return false
-	case len(o.owed) == 0 && o.file.TrySend(message) == nil:
+	case o.first == nil && o.file.TrySend([]byte(n.message)) == nil:
 		return true
-	case len(o.owed) == owedMost:
-		return false
+	case o.first == nil:
+		o.first = n
+	default:
+		o.last.later, n.earlier = n, o.last
 	}
-	if _, ok := o.queued[string(message)]; ok {
-		return false
-	}
-	if o.queued == nil {
-		o.queued = map[string]struct{}{}
-	}
-	o.queued[string(message)] = struct{}{}
-	o.owed = append(o.owed, string(message))
+	o.last, n.queued = n, true
 	if !o.sending {
 		o.sending = true
 		go o.settle()
@@ -90,46 +88,53 @@ func (o *outbox) put(message []byte) bool {
 	return true
 }
 
-// retract takes back a message that is queued. It returns false if there is none, or it was sent.
-func (o *outbox) retract(message []byte) bool {
+// retract takes back a note that is queued. It returns false if it is not, or was sent.
+func (o *outbox) retract(n *note) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, ok := o.queued[string(message)]; !ok {
+	if !n.queued {
 		return false
 	}
-	o.owed = slices.DeleteFunc(o.owed, func(m string) bool { return m == string(message) })
-	o.unqueue(string(message))
+	o.unlink(n)
 	return true
 }
 
-// unqueue notes that owed no longer has a message. The caller holds mu.
-func (o *outbox) unqueue(message string) {
-	delete(o.queued, message)
-	if o.queued = compact(o.queued, &o.deleted); o.deleted == 0 {
-		o.owed = slices.Clone(o.owed)
+// unlink takes a note out of the queue. The caller holds mu.
+func (o *outbox) unlink(n *note) {
+	if n.earlier != nil {
+		n.earlier.later = n.later
+	} else {
+		o.first = n.later
 	}
+	if n.later != nil {
+		n.later.earlier = n.earlier
+	} else {
+		o.last = n.earlier
+	}
+	n.earlier, n.later, n.queued = nil, nil, false
 }
 
-// settle sends the queued messages as the client reads.
+// settle sends the queued notes as the client reads.
 func (o *outbox) settle() {
 	err := o.file.AwaitWrite(func(uintptr) bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		for len(o.owed) > 0 {
-			if err := o.file.TrySend([]byte(o.owed[0])); errors.Is(err, unix.EAGAIN) {
+		for o.first != nil {
+			if err := o.file.TrySend([]byte(o.first.message)); errors.Is(err, unix.EAGAIN) {
 				return false
 			}
-			sent := o.owed[0] // or lost: after any other error the client has disconnected
-			o.owed = o.owed[1:]
-			o.unqueue(sent)
+			o.unlink(o.first) // sent, or lost: after any other error the client has disconnected
 		}
-		o.owed, o.queued, o.sending = nil, nil, false
+		o.sending = false
 		return true
 	})
 	if err != nil { // the socket was closed
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.owed, o.queued, o.sending = nil, nil, false
+		for o.first != nil {
+			o.unlink(o.first)
+		}
+		o.sending = false
 	}
 }
 

@@ -40,7 +40,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if err != nil {
 		return noBody(errors.Join(q.Close(), err))
 	}
-	o := &object{kind: kindQP, value: q, rings: c.made}
+	o := &object{kind: abi.KindQP, value: q, rings: c.made}
 	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
 	c.visit.madeQP()
 	o.close = x.using(func() error {
@@ -128,15 +128,4 @@ func qpFailure(c *session, r *abi.Object) (reply, error) {
 		return noBody(err)
 	}
 	return withBody(abi.QPFailure{Failed: abi.FailureOf(&failed), Refused: abi.FailureOf(&refused)})
-}
-
-// String returns the kind's name for messages.
-func (k kind) String() string {
-	names := [...]string{kindCMGroup: "CM membership", kindCMID: "CM ID", kindCM: "CM channel", kindQP: "QP",
-		kindSRQ: "SRQ", kindMW: "MW", kindMR: "MR", kindFile: "shared memory", kindAH: "AH", kindCQ: "CQ",
-		kindChannel: "channel", kindXRCD: "XRCD", kindPD: "PD"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
 }

@@ -50,7 +50,7 @@ func (c *session) unsent(to abi.Header, r *reply) error {
 	if r.made == 0 {
 		return errors.Join(full, c.deny(to, full))
 	}
-	if _, err := closeObject(c, &abi.Object{Handle: r.made}); err != nil {
+	if _, err := c.destroy(c.objects[r.made]); err != nil {
 		return err
 	}
 	return c.deny(to, full)

@@ -373,7 +373,7 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemFD, File: 7, Access: 7, Addr: 64,
 			Length: 4096})),
 		request(abi.OpReregMR, 0, abi.Put(nil, &abi.ReregMR{MR: 9, Mask: 1,
-			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, File: 8, Length: 8192}})), about(abi.OpClose, 8),
+			RegMR: abi.RegMR{PD: 1, Kind: abi.MemFD, File: 8, Length: 8192}})), closes(8, abi.KindSharedMemory),
 		request(abi.OpReregMR, 0, abi.Put(nil, &abi.ReregMR{MR: 9, Mask: 4 | abi.KeepKeys,
 			RegMR: abi.RegMR{Access: 1}})),
 		request(abi.OpRegMR, 0, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemProcess, Access: 7, Addr: preyAddr,
@@ -390,19 +390,19 @@ func requestSeeds(own ib.GID) [][]byte {
 		request(abi.OpDetach, 0, abi.Put(nil, &abi.Group{QP: 5, GID: ib.GID{0xFF, 0x0E, 15: 7}})),
 		request(abi.OpQueryPort, 0, port), request(abi.OpGIDs, 0, port), request(abi.OpPKey, 0, port),
 		request(abi.OpCounters, 0, port),
-		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), about(abi.OpClose, 4),
-		about(abi.OpClose, 5), about(abi.OpClose, 4),
-		about(abi.OpClose, 9))
+		request(abi.OpQueryDevice, 0, abi.Put(nil, &abi.Open{})), none(abi.OpClock), closes(4, abi.KindCQ),
+		closes(5, abi.KindQP), closes(4, abi.KindCQ),
+		closes(9, abi.KindMR))
 	domain := session(request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{Flags: abi.XRCDCreate})),
 		request(abi.OpAllocXRCD, 1, abi.Put(nil, &abi.AllocXRCD{})),
 		request(abi.OpCreateQP, 0, abi.Put(nil, &abi.CreateQP{XRCD: 1, Type: uint32(ib.XRCTGT)})),
 		request(abi.OpOpenQP, 0, abi.Put(nil, &abi.OpenQP{XRCD: 2, QPN: 32, Type: uint32(ib.XRCTGT)})),
-		about(abi.OpClose, 1), about(abi.OpClose, 3), about(abi.OpClose, 1), about(abi.OpQueryQP, 4))
+		closes(1, abi.KindXRCD), closes(3, abi.KindQP), closes(1, abi.KindXRCD), about(abi.OpQueryQP, 4))
 	word := func(at uint32, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, at), b...)
 	}
 	write := func(to int, body []byte) []byte { return request(stepWrite, to, body) }
-	rings := append(append([]byte(nil), verbs[:len(verbs)-4*7]...), session(
+	rings := append(append([]byte(nil), verbs[:len(verbs)-4*11]...), session(
 		write(0, word(128, 0xFF, 0xFF, 0xFF, 0xFF)), write(0, word(192, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 1, nil), write(1, word(64, 3, 0, 0, 0)), write(2, word(64, 0xFF, 0xFF, 0xFF, 0xFF)),
 		request(stepWake, 1, nil), none(abi.OpClock))[len(begin):]...)
@@ -417,6 +417,10 @@ func request(op abi.Op, fds int, body []byte) []byte {
 
 func about(op abi.Op, h abi.Handle) []byte {
 	return request(op, 0, abi.Put(nil, &abi.Object{Handle: h}))
+}
+
+func closes(h abi.Handle, k abi.Kind) []byte {
+	return request(abi.OpClose, 0, abi.Put(nil, &abi.Close{Handle: h, Kind: k}))
 }
 
 func none(op abi.Op) []byte { return request(op, 0, nil) }
@@ -443,5 +447,5 @@ func cmRequests(own ib.GID) [][]byte {
 		request(abi.OpCMSetOption, 0, abi.Put(nil, &id)), about(abi.OpCMQuery, 2),
 		request(abi.OpCMJoin, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
 		request(abi.OpCMLeave, 0, abi.Put(nil, &abi.CMBind{ID: 3, Addr: addr})),
-		request(abi.OpCMMigrate, 0, abi.Put(nil, &abi.CMValue{ID: 3, Value: 1})), about(abi.OpClose, 1)}
+		request(abi.OpCMMigrate, 0, abi.Put(nil, &abi.CMValue{ID: 3, Value: 1})), closes(1, abi.KindCMChannel)}
 }

@@ -31,7 +31,7 @@ var heirRequests = []struct {
 	{abi.OpOpen, abi.Put(nil, &abi.Open{})},
 	{abi.OpAllocPD, nil},
 	{abi.OpRegMR, abi.Put(nil, &abi.RegMR{PD: 1, Kind: abi.MemProcess, Addr: 1 << 16, Length: 8})},
-	{abi.OpClose, abi.Put(nil, &abi.Object{Handle: 1})},
+	{abi.OpClose, abi.Put(nil, &abi.Close{Handle: 1, Kind: abi.KindPD})},
 	{math.MaxUint16, nil},
 }
 
@@ -89,7 +89,7 @@ func TestOtherProcess(t *testing.T) {
 	if after := fmt.Sprint(s.Usage()); after != before {
 		t.Errorf("the user holds %s, before %s", after, before)
 	}
-	ask[abi.CloseReply](t, c, abi.OpClose, pd)
+	ask[abi.CloseReply](t, c, abi.OpClose, abi.Close{Handle: pd.Handle, Kind: abi.KindPD})
 	if len(log) != 1 {
 		t.Errorf("%d warnings, want one", len(log))
 	}

@@ -369,7 +369,7 @@ func (u *unit) passEvents(ctx context.Context, also func(roce.Device, ib.Event))
 		}
 		u.mu.Lock()
 		for c := range u.sessions {
-			c.tell(e.Type, 0)
+			c.tell(e.Type)
 		}
 		u.mu.Unlock()
 		if also != nil {

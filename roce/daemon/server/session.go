@@ -41,6 +41,7 @@ type session struct {
 	doorbells []*clientDoorbells
 	shared    *shared // memory of the doorbells; nil before OpShareDoorbells
 	events    *outbox
+	notes     [ib.EventGIDChange + 1]note // of events of the device, by type
 	objects   map[abi.Handle]*object
 	deleted   [2]int     // entries of objects and of handles, for compact
 	last      abi.Handle // the latest handle that was assigned
@@ -70,7 +71,7 @@ type session struct {
 // object is an entry of the session's handle table. It ends in three steps: after close no verb
 // and no shard uses it; once gone is closed the worker does not either; free unmaps its memory.
 type object struct {
-	kind   kind
+	kind   abi.Kind
 	handle abi.Handle
 	value  any // an object of package device, a *region, a *file or a *channel
 	close  func() error
@@ -80,6 +81,7 @@ type object struct {
 	holds  []held
 
 	events atomic.Uint32 // asynchronous events of it that were sent
+	notes  []*note       // of those events, one for each type; guarded by session.mu until the object is closed
 	queue  *queue        // of a CQ
 	cm     *cmID         // of an ID of the connection manager
 	also   *object       // another handle of the same value
@@ -105,26 +107,6 @@ func (c *session) release(o *object) {
 	c.mu.Unlock()
 	c.give(staged)
 }
-
-// kind is a kind of objects. A session that ends closes its objects in this order: users before
-// the objects that they use.
-type kind uint8
-
-const (
-	kindCMGroup kind = iota
-	kindCMID         // before QPs, so that peers are told that a connection ends
-	kindCM
-	kindQP
-	kindSRQ
-	kindMW
-	kindMR
-	kindFile
-	kindAH
-	kindCQ
-	kindChannel
-	kindXRCD
-	kindPD
-)
 
 func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
@@ -223,7 +205,8 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	return r, nil
 }
 
-// end closes all objects of the client, and has reap unmap their memory when it is out of use.
+// end closes all objects of the client, and has reap unmap their memory when it is out of use. Users are closed before
+// what they use, as kinds are numbered.
 func (c *session) end() {
 	if c.hold != nil {
 		_ = c.hold.Close()
@@ -408,24 +391,38 @@ func (c *session) Event(e ib.Event) {
 	defer c.mu.Unlock()
 	o := c.handles[object]
 	if o == nil {
-		c.tell(e.Type, 0)
+		c.tell(e.Type)
 	}
 	for ; o != nil; o = o.also {
-		if c.tell(e.Type, o.handle) {
+		if c.events.put(o.noteOf(e.Type)) {
 			o.events.Add(1)
 		}
 	}
 }
 
-// tell sends an asynchronous event. If the client's outbox is full the event is lost, as in the
-// event queue of a device in the client's own process, and tell returns false.
-func (c *session) tell(t ib.EventType, h abi.Handle) bool {
-	return c.events.put(eventOf(t, h))
+// tell sends an asynchronous event of the device.
+func (c *session) tell(t ib.EventType) {
+	if int(t) < len(c.notes) {
+		c.events.put(&c.notes[t])
+	}
+}
+
+// noteOf returns the note of an object's asynchronous events of a type. The caller holds session.mu.
+func (o *object) noteOf(t ib.EventType) *note {
+	message := eventOf(t, o.handle)
+	for _, n := range o.notes {
+		if n.message == message {
+			return n
+		}
+	}
+	n := &note{message: message}
+	o.notes = append(o.notes, n)
+	return n
 }
 
 // eventOf returns an encoded abi.Event.
-func eventOf(t ib.EventType, h abi.Handle) []byte {
-	return abi.Put(nil, &abi.Event{Type: uint32(t), Object: h})
+func eventOf(t ib.EventType, h abi.Handle) string {
+	return string(abi.Put(nil, &abi.Event{Type: uint32(t), Object: h}))
 }
 
 // add assigns a handle to an object.

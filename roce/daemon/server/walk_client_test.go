@@ -28,7 +28,7 @@ type walkClient struct {
 
 // thing is an object of a client.
 type thing struct {
-	kind  kind
+	kind  abi.Kind
 	value interface{ Close() error }
 	uses  []*thing // objects that cannot be closed before it
 	users int
@@ -82,7 +82,7 @@ func (c *walkClient) bury() {
 }
 
 // add keeps a new object.
-func (c *walkClient) add(k kind, v interface{ Close() error }, uses ...*thing) *thing {
+func (c *walkClient) add(k abi.Kind, v interface{ Close() error }, uses ...*thing) *thing {
 	th := &thing{kind: k, value: v, uses: uses}
 	for _, u := range uses {
 		u.users++
@@ -105,7 +105,7 @@ func (c *walkClient) granted(verb string, err error) bool {
 }
 
 // all returns the objects of a kind.
-func (c *walkClient) all(k kind) (list []*thing) {
+func (c *walkClient) all(k abi.Kind) (list []*thing) {
 	for _, th := range c.things {
 		if th.kind == k {
 			list = append(list, th)
@@ -115,7 +115,7 @@ func (c *walkClient) all(k kind) (list []*thing) {
 }
 
 // need returns an object of a kind, a new one at times; nil if there is none.
-func (c *walkClient) need(k kind) *thing {
+func (c *walkClient) need(k abi.Kind) *thing {
 	list := c.all(k)
 	if len(list) == 0 || len(list) < 3 && c.one(8) {
 		if th := c.makeKind(k); th != nil {
@@ -133,27 +133,28 @@ func (c *walkClient) need(k kind) *thing {
 
 // make creates an object.
 func (c *walkClient) make() {
-	kinds := []kind{kindPD, kindXRCD, kindChannel, kindCQ, kindSRQ, kindSRQ, kindSRQ, kindAH, kindMW, kindMW}
+	kinds := []abi.Kind{abi.KindPD, abi.KindXRCD, abi.KindChannel, abi.KindCQ,
+		abi.KindSRQ, abi.KindSRQ, abi.KindSRQ, abi.KindAH, abi.KindMW, abi.KindMW}
 	c.makeKind(kinds[c.n(len(kinds))])
 }
 
-func (c *walkClient) makeKind(k kind) *thing {
+func (c *walkClient) makeKind(k abi.Kind) *thing {
 	var v interface{ Close() error }
 	var err error
 	switch k {
-	case kindPD:
+	case abi.KindPD:
 		v, err = c.dev.AllocPD()
-	case kindXRCD:
+	case abi.KindXRCD:
 		v, err = c.dev.AllocXRCD()
-	case kindChannel:
+	case abi.KindChannel:
 		v, err = c.dev.CreateChannel()
-	case kindCQ:
+	case abi.KindCQ:
 		return c.makeCQ()
-	case kindSRQ:
+	case abi.KindSRQ:
 		return c.makeSRQ()
-	case kindAH:
-		return c.makeAH(c.need(kindPD))
-	case kindMW:
+	case abi.KindAH:
+		return c.makeAH(c.need(abi.KindPD))
+	case abi.KindMW:
 		return c.makeWindow()
 	default:
 		return nil
@@ -169,7 +170,7 @@ const walkEntries = 1024
 
 func (c *walkClient) makeCQ() *thing {
 	init, uses := ib.CQInit{Entries: walkEntries + c.n(200), CompVector: c.n(c.dev.Attr().CompVectors)}, []*thing(nil)
-	if list := c.all(kindChannel); len(list) > 0 && c.one(2) {
+	if list := c.all(abi.KindChannel); len(list) > 0 && c.one(2) {
 		h := list[c.n(len(list))]
 		init.Channel, uses = h.value.(ib.Channel), []*thing{h}
 	}
@@ -177,7 +178,7 @@ func (c *walkClient) makeCQ() *thing {
 	if !c.granted("create CQ", err) {
 		return nil
 	}
-	th := c.add(kindCQ, cq, uses...)
+	th := c.add(abi.KindCQ, cq, uses...)
 	c.arm(th)
 	return th
 }
@@ -192,14 +193,14 @@ type walkSRQ struct {
 }
 
 func (c *walkClient) makeSRQ() *thing {
-	pd := c.need(kindPD)
+	pd := c.need(abi.KindPD)
 	if pd == nil {
 		return nil
 	}
 	init := ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 16, MaxSGE: 3, Limit: c.n(4)}}
 	uses, q := []*thing{pd}, &walkSRQ{pd: pd}
 	if c.one(2) {
-		x, cq := c.need(kindXRCD), c.need(kindCQ)
+		x, cq := c.need(abi.KindXRCD), c.need(abi.KindCQ)
 		if c.one(2) {
 			cq = c.makeCQ() // can be closed with the SRQ
 		}
@@ -213,7 +214,7 @@ func (c *walkClient) makeSRQ() *thing {
 	if !c.granted("create SRQ", err) {
 		return nil
 	}
-	q.s, q.thing = s, c.add(kindSRQ, s, uses...)
+	q.s, q.thing = s, c.add(abi.KindSRQ, s, uses...)
 	c.srqs = append(c.srqs, q)
 	q.after = func() {
 		abandon(q.recvs)
@@ -293,14 +294,14 @@ func (c *walkClient) closeAll() {
 // register registers one of the client's arenas.
 func (c *walkClient) register() {
 	list := slices.DeleteFunc(slices.Clone(c.arenas), func(a *arena) bool { return a.mr != nil })
-	pd := c.need(kindPD)
+	pd := c.need(abi.KindPD)
 	if len(list) == 0 || pd == nil {
 		return
 	}
 	a := list[c.n(len(list))]
 	m, err := pd.value.(ib.PD).RegMR(ib.MRInit{Buf: a.region(), Access: walkRights})
 	if c.granted("register memory", err) {
-		c.enroll(a, c.add(kindMR, m, pd), pd)
+		c.enroll(a, c.add(abi.KindMR, m, pd), pd)
 	}
 }
 
@@ -333,7 +334,7 @@ func (c *walkClient) reregister() {
 
 // refused asks for something that the server must refuse.
 func (c *walkClient) refused() {
-	pd := c.need(kindPD)
+	pd := c.need(abi.KindPD)
 	if pd == nil {
 		return
 	}
@@ -345,7 +346,7 @@ func (c *walkClient) refused() {
 		_, err = p.RegMR(ib.MRInit{Buf: c.arenas[c.n(len(c.arenas))].region(), Access: ib.RemoteWrite})
 	case 1:
 		verb = "re-register with rights that do not exist"
-		m := c.need(kindMR)
+		m := c.need(abi.KindMR)
 		if m == nil || m.users+m.maybe > 0 {
 			return
 		}
@@ -362,7 +363,7 @@ func (c *walkClient) refused() {
 		_, err = p.CreateQP(ib.QPInit{Type: ib.RC, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 	case 5:
 		verb = "resize CQ to what it never can have"
-		cq := c.need(kindCQ)
+		cq := c.need(abi.KindCQ)
 		if cq == nil {
 			return
 		}
@@ -376,7 +377,7 @@ func (c *walkClient) refused() {
 
 // resize changes the size of a CQ or an SRQ.
 func (c *walkClient) resize() {
-	if list := c.all(kindCQ); len(list) > 0 && c.one(2) {
+	if list := c.all(abi.KindCQ); len(list) > 0 && c.one(2) {
 		c.granted("resize CQ", list[c.n(len(list))].value.(ib.CQ).Resize(walkEntries+c.n(1000)))
 	} else if len(c.srqs) > 0 {
 		err := c.srqs[c.n(len(c.srqs))].s.Modify(ib.SRQAttr{MaxWR: 16 << c.n(3)}, ib.SRQMaxWR)
@@ -414,7 +415,7 @@ func (c *walkClient) wait() {
 	if _, err := c.dev.NextEvent(isOver); err != nil && !errors.Is(err, context.Canceled) {
 		c.t.Errorf("wait for an event: %v", err)
 	}
-	list := c.all(kindChannel)
+	list := c.all(abi.KindChannel)
 	if len(list) == 0 {
 		return
 	}
@@ -426,7 +427,7 @@ func (c *walkClient) wait() {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		c.t.Errorf("wait on a channel: %v", err)
 	}
-	for _, th := range c.all(kindCQ) {
+	for _, th := range c.all(abi.KindCQ) {
 		switch {
 		case err == nil && th.value == cq:
 			th.event = eventUnknown

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // walkAH is an address handle.
@@ -26,7 +27,7 @@ func (c *walkClient) makeAH(pd *thing) *thing {
 	if !c.granted("create AH", err) {
 		return nil
 	}
-	a.AH, a.thing = ah, c.add(kindAH, ah, pd)
+	a.AH, a.thing = ah, c.add(abi.KindAH, ah, pd)
 	c.ahs = append(c.ahs, a)
 	a.after = func() { c.ahs = slices.DeleteFunc(c.ahs, func(o *walkAH) bool { return o == a }) }
 	return a.thing

@@ -71,7 +71,7 @@ func (d *dice) request() (abi.Op, []byte) {
 		return abi.OpReregMR, abi.Put(nil, &abi.ReregMR{MR: h(), Mask: uint32(d.n(8)) | uint32(d.n(2))*abi.KeepKeys,
 			RegMR: *d.region(h())})
 	case 8:
-		return abi.OpClose, abi.Put(nil, &abi.Object{Handle: h()})
+		return abi.OpClose, abi.Put(nil, &abi.Close{Handle: h(), Kind: abi.Kind(d.n(int(abi.KindPD) + 2))})
 	case 9:
 		return abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{Flags: uint32(d.n(4))})
 	case 10:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/tests/uffd"
 )
 
@@ -47,7 +48,7 @@ func (c *walkClient) stall() {
 		must(c.t, unix.Close(int(s.fault)))
 		return
 	}
-	c.add(kindMR, m, q.pd)
+	c.add(abi.KindMR, m, q.pd)
 	p := c.newPost(post{qp: q, verb: ib.WRSendImm})
 	wr := ib.SendWR{ID: p.id, Opcode: p.verb, Imm: uint32(len(c.messages))}
 	c.fillSend(p, &wr) // c has memory to send from

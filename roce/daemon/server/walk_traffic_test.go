@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // walkQP is a QP that is connected to a peer, and its requests.
@@ -135,8 +136,8 @@ func (c *walkClient) waits() bool {
 const walkDepth = 16
 
 func (c *walkClient) makeQP(typ ib.QPType) *walkQP {
-	q := &walkQP{owner: c, typ: typ, pd: c.need(kindPD), last: -1}
-	send, recv := c.need(kindCQ), c.need(kindCQ)
+	q := &walkQP{owner: c, typ: typ, pd: c.need(abi.KindPD), last: -1}
+	send, recv := c.need(abi.KindCQ), c.need(abi.KindCQ)
 	if q.pd == nil || send == nil || recv == nil {
 		return nil
 	}
@@ -145,7 +146,7 @@ func (c *walkClient) makeQP(typ ib.QPType) *walkQP {
 	uses := []*thing{q.pd, send, recv}
 	switch {
 	case typ == ib.XRCTGT:
-		if q.xrcd = c.need(kindXRCD); q.xrcd == nil {
+		if q.xrcd = c.need(abi.KindXRCD); q.xrcd == nil {
 			return nil
 		}
 		init, uses = ib.QPInit{Type: typ, XRCD: q.xrcd.value.(ib.XRCD)}, []*thing{q.pd, q.xrcd}
@@ -163,7 +164,7 @@ func (c *walkClient) makeQP(typ ib.QPType) *walkQP {
 	if !c.granted("create QP", err) {
 		return nil
 	}
-	q.QP, q.thing = made, c.add(kindQP, made, uses...)
+	q.QP, q.thing = made, c.add(abi.KindQP, made, uses...)
 	c.qps = append(c.qps, q)
 	q.after = func() {
 		q.abandon()
@@ -424,7 +425,7 @@ func (c *walkClient) fillRead(p *post, wr *ib.SendWR) bool {
 // poll takes the client's completions.
 func (c *walkClient) poll() {
 	var wcs [16]ib.WC
-	for _, cq := range c.all(kindCQ) {
+	for _, cq := range c.all(abi.KindCQ) {
 		for n := len(wcs); n == len(wcs); {
 			var err error
 			n, err = cq.value.(ib.CQ).Poll(wcs[:])

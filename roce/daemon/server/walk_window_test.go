@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
 // walkWindow is a memory window.
@@ -92,7 +93,7 @@ func (c *walkClient) endOpenings(fits func(*opening) bool) {
 
 // makeWindow allocates a window. It can be closed at any time.
 func (c *walkClient) makeWindow() *thing {
-	pd := c.need(kindPD)
+	pd := c.need(abi.KindPD)
 	if pd == nil {
 		return nil
 	}
@@ -100,7 +101,7 @@ func (c *walkClient) makeWindow() *thing {
 	if !c.granted("allocate MW", err) {
 		return nil
 	}
-	w := &walkWindow{owner: c, MW: mw, thing: c.add(kindMW, mw, pd), pd: pd, key: mw.RKey()}
+	w := &walkWindow{owner: c, MW: mw, thing: c.add(abi.KindMW, mw, pd), pd: pd, key: mw.RKey()}
 	c.windows = append(c.windows, w)
 	w.after = func() {
 		for _, o := range slices.Clone(w.openings) {

@@ -94,7 +94,7 @@ func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 		return noBody(err)
 	}
 	x := &xrcd{domain: d}
-	return c.holds(kindXRCD, x, x.close)
+	return c.holds(abi.KindXRCD, x, x.close)
 }
 
 // using counts an object of the session in the domain, and returns a function that closes the object by f
@@ -260,7 +260,7 @@ func (c *session) ownTurn(q *device.QP, gone <-chan struct{}) <-chan struct{} {
 
 // addTarget adds a handle of a target QP of a domain.
 func (c *session) addTarget(x *xrcd, q *device.QP) abi.Handle {
-	o := &object{kind: kindQP, value: q, target: true}
+	o := &object{kind: abi.KindQP, value: q, target: true}
 	o.close = x.using(func() error {
 		x.leave(c, q)
 		o.gone = c.ownTurn(q, nil)

@@ -29,8 +29,17 @@ func (c *bareSession) share(file *os.File, flags uint32) (abi.Handle, error) {
 	return o.Handle, nil
 }
 
+// closing returns the body of a request to close an object.
+func (c *session) closing(h abi.Handle) []byte {
+	r := abi.Close{Handle: h}
+	if o := c.objects[h]; o != nil {
+		r.Kind = o.kind
+	}
+	return abi.Put(nil, &r)
+}
+
 func (c *bareSession) close(h abi.Handle) error {
-	_, err := c.answer(abi.OpClose, abi.Put(nil, &abi.Object{Handle: h}), nil)
+	_, err := c.answer(abi.OpClose, c.closing(h), nil)
 	return err
 }
 

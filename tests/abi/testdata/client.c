@@ -309,7 +309,7 @@ int main(int argc, char **argv)
 
 	static struct goroce_hello_reply devices;
 	static struct goroce_open_reply device;
-	struct goroce_hello hello = {GOROCE_MAGIC, 3, 3};
+	struct goroce_hello hello = {GOROCE_MAGIC, 4, 4};
 	request(1, &hello, sizeof(hello), -1, &devices, sizeof(devices), NULL);
 	struct goroce_open open_first = {{0}};
 	int fds[16], fd;
@@ -363,7 +363,7 @@ int main(int argc, char **argv)
 	wait_completion(cq_ring, events);
 	printf("written: %s\n", bytes + 5000);
 	struct goroce_close_reply closed;
-	request(25, &(struct goroce_object){a.handle}, sizeof(struct goroce_object), -1, &closed, sizeof(closed), NULL);
+	request(25, &(struct goroce_close){a.handle, GOROCE_KIND_QP}, sizeof(struct goroce_close), -1, &closed, sizeof(closed), NULL);
 
 	struct qp c = create_qp(pd.handle, cq.handle), d = create_qp(pd.handle, cq.handle);
 	open_cm();

@@ -373,6 +373,27 @@ static void reject_lengths(enum rdma_port_space space, unsigned most)
 	end_pair(&p);
 }
 
+/* destroyed_listener: requests of which the program has not taken the event end with their listener. A later request,
+ * to another listener, says that they have come. */
+static void destroyed_listener(void)
+{
+	struct rdma_cm_id *l = listening(RDMA_PS_TCP, 4), *ids[3];
+	struct pair later;
+
+	for (int i = 0; i < 3; i++) {
+		ids[i] = routed(RDMA_PS_TCP, PORT);
+		MUST(ask(ids[i], 0) == 0);
+	}
+	later = requested(RDMA_PS_UDP);
+	end(l);
+	for (int i = 0; i < 3; i++) {
+		printf("TCP, request %d, ", i + 1);
+		show("listener destroyed", next(ids[i]));
+		end(ids[i]);
+	}
+	end_pair(&later);
+}
+
 static void refusals(void)
 {
 	static const enum rdma_port_space spaces[] = { RDMA_PS_TCP, RDMA_PS_UDP };
@@ -595,6 +616,7 @@ int main(int argc, char **argv)
 	reject_lengths(RDMA_PS_TCP, 148);
 	reject_lengths(RDMA_PS_UDP, 136);
 	refusals();
+	destroyed_listener();
 	depths();
 	options();
 	groups();

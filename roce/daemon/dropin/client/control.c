@@ -195,7 +195,9 @@ static int exchange(struct control *c, struct call *call);
 static int undo(struct control *c, const struct call *call, const union message *m)
 {
 	struct goroce_close_reply none;
-	struct goroce_object made;
+	struct goroce_close made = {
+		.kind = call->op == GOROCE_OPEN_CM ? GOROCE_KIND_CM_CHANNEL : GOROCE_KIND_CHANNEL,
+	};
 	struct call undo = {
 		.op = GOROCE_CLOSE, .body = &made, .len = sizeof(made), .give = -1, .reply = &none, .size = sizeof(none),
 	};
@@ -203,7 +205,7 @@ static int undo(struct control *c, const struct call *call, const union message 
 	debug("request %u: this process has too many descriptors open for that of the reply; RLIMIT_NOFILE (ulimit -n) "
 	      "is its limit", call->op);
 	if (call->op == GOROCE_CREATE_CHANNEL || call->op == GOROCE_OPEN_CM) {
-		memcpy(&made, m->bytes + sizeof(m->header), sizeof(made));
+		memcpy(&made.handle, m->bytes + sizeof(m->header), sizeof(made.handle));
 		exchange(c, &undo);
 	} else {
 		control_end(c, EMFILE);

@@ -1,10 +1,10 @@
-/* The daemon's local protocol, version 3: what docs/abi.md declares. */
+/* The daemon's local protocol, version 4: what docs/abi.md declares. */
 #ifndef GOROCE_H
 #define GOROCE_H
 
 #include <stdint.h>
 
-#define GOROCE_VERSION 3
+#define GOROCE_VERSION 4
 #define GOROCE_MAX_MESSAGE 16384
 #define GOROCE_MAX_FDS 16
 
@@ -147,6 +147,25 @@ struct goroce_counter {
 
 struct goroce_object {
 	uint32_t handle;
+};
+
+/* Kinds of objects. */
+#define GOROCE_KIND_MEMBERSHIP    1 /* in a multicast group, of a CM ID */
+#define GOROCE_KIND_CM_ID         2
+#define GOROCE_KIND_CM_CHANNEL    3 /* an event channel of the connection manager */
+#define GOROCE_KIND_QP            4
+#define GOROCE_KIND_SRQ           5
+#define GOROCE_KIND_MW            6
+#define GOROCE_KIND_MR            7
+#define GOROCE_KIND_SHARED_MEMORY 8
+#define GOROCE_KIND_AH            9
+#define GOROCE_KIND_CQ            10
+#define GOROCE_KIND_CHANNEL       11 /* a completion channel */
+#define GOROCE_KIND_XRCD          12
+#define GOROCE_KIND_PD            13
+
+struct goroce_close {
+	uint32_t handle, kind;
 };
 
 struct goroce_close_reply {

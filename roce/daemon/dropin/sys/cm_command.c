@@ -102,7 +102,7 @@ int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, siz
 static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t membership, uint32_t *events)
 {
 	struct goroce_cm_scope scope = { .channel = c->ch.handle, .membership = membership };
-	struct goroce_object r = { .handle = handle };
+	struct goroce_close r = { .handle = handle, .kind = membership ? GOROCE_KIND_MEMBERSHIP : GOROCE_KIND_CM_ID };
 	struct goroce_close_reply closed;
 	int err = scoped(c, scope, GOROCE_CLOSE, &r, sizeof(r), &closed, sizeof(closed));
 

@@ -69,7 +69,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *v)
 {
-	int err = close_object(v->context, ah_of(v)->born, v->handle);
+	int err = close_object(v->context, ah_of(v)->born, GOROCE_KIND_AH, v->handle);
 
 	if (!err)
 		free(ah_of(v));

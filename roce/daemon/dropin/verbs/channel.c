@@ -38,7 +38,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 		err = mailbox_open(&h->box, fd);
 		if (err) {
 			fds_close(fd);
-			close_handle(v, r.handle, NULL);
+			close_handle(v, GOROCE_KIND_CHANNEL, r.handle, NULL);
 		}
 	}
 	if (err) {
@@ -71,7 +71,7 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	/* Before the daemon closes its end, which would look like the daemon's own. It waits for threads of the program,
 	 * which may wait for the lock. */
 	mailbox_end(&h->box);
-	err = close_handle(v->context, h->handle, NULL);
+	err = close_handle(v->context, GOROCE_KIND_CHANNEL, h->handle, NULL);
 	if (err)
 		return err;
 	delist(h);

@@ -43,10 +43,10 @@ int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, vo
 	return err;
 }
 
-/* close_handle closes an object of the daemon. If the daemon has ended, so have all objects. */
-int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_reply *r)
+/* close_handle closes an object of the daemon, which must be of a kind. If the daemon has ended, so have all objects. */
+int close_handle(struct ibv_context *v, uint32_t kind, uint32_t handle, struct goroce_close_reply *r)
 {
-	struct goroce_object o = {handle};
+	struct goroce_close o = {handle, kind};
 	struct goroce_close_reply none;
 	int err;
 
@@ -56,9 +56,9 @@ int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_rep
 }
 
 /* close_object is close_handle for what may be the parent's, which stays open there. */
-int close_object(struct ibv_context *v, uint32_t born, uint32_t handle)
+int close_object(struct ibv_context *v, uint32_t born, uint32_t kind, uint32_t handle)
 {
-	return inherited(born) ? 0 : close_handle(v, handle, NULL);
+	return inherited(born) ? 0 : close_handle(v, kind, handle, NULL);
 }
 
 /* watch waits for the end of the connection, so that posts and polls learn of it without a system call. */

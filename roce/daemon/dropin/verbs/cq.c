@@ -34,7 +34,7 @@ static int create(struct cq *q, struct ibv_context *v, uint32_t cqe, uint32_t ve
 	if (!err)
 		err = table_add(v, r.handle, KIND_CQ, q, &q->async_taken);
 	if (err)
-		close_handle(v, r.handle, NULL);
+		close_handle(v, GOROCE_KIND_CQ, r.handle, NULL);
 	return err;
 }
 
@@ -206,7 +206,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 		return 0;
 	}
 	pthread_mutex_lock(&v->context->mutex);
-	err = close_handle(v->context, v->handle, &r);
+	err = close_handle(v->context, GOROCE_KIND_CQ, v->handle, &r);
 	pthread_mutex_unlock(&v->context->mutex);
 	if (err)
 		return err;

@@ -206,8 +206,8 @@ int context_call(struct ibv_context *v, struct call *call);
 int ask(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size);
 int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, void *reply, size_t size, int want,
 	    int *fds);
-int close_handle(struct ibv_context *v, uint32_t handle, struct goroce_close_reply *r);
-int close_object(struct ibv_context *v, uint32_t born, uint32_t handle);
+int close_handle(struct ibv_context *v, uint32_t kind, uint32_t handle, struct goroce_close_reply *r);
+int close_object(struct ibv_context *v, uint32_t born, uint32_t kind, uint32_t handle);
 void context_set_ops(struct verbs_context *v);
 
 /* why.c: above reports whether a value is above a limit, and prints that with GOROCE_DEBUG=1: the daemon never sees it. */

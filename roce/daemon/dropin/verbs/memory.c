@@ -215,7 +215,7 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	int err = close_object(mr->context, mr_of(mr)->born, mr->handle);
+	int err = close_object(mr->context, mr_of(mr)->born, GOROCE_KIND_MR, mr->handle);
 
 	if (err)
 		return err;

@@ -26,7 +26,7 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 
 int mw_dealloc(struct ibv_mw *mw)
 {
-	int err = close_object(mw->context, mw_of(mw)->born, mw->handle);
+	int err = close_object(mw->context, mw_of(mw)->born, GOROCE_KIND_MW, mw->handle);
 
 	if (!err)
 		free(mw_of(mw));

@@ -24,7 +24,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *v)
 		return fail(err);
 	p = make_pd(v, r.handle);
 	if (!p) {
-		close_handle(v, r.handle, NULL);
+		close_handle(v, GOROCE_KIND_PD, r.handle, NULL);
 		return fail(ENOMEM);
 	}
 	return &p->v;
@@ -48,7 +48,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *v)
 		return dealloc_parent_domain(p);
 	if (atomic_load(&p->uses))
 		return EBUSY;
-	err = close_object(v->context, p->born, v->handle);
+	err = close_object(v->context, p->born, GOROCE_KIND_PD, v->handle);
 	if (!err)
 		free(p);
 	return err;

@@ -88,7 +88,7 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 	if (!err)
 		err = table_add(q->v.context, reply.handle, KIND_QP, q, &q->async_taken);
 	if (err)
-		close_handle(q->v.context, reply.handle, NULL);
+		close_handle(q->v.context, GOROCE_KIND_QP, reply.handle, NULL);
 	q->cap = (struct ibv_qp_cap){q->sq.entries, q->rq.entries, q->sq.max_sge, q->rq.max_sge, q->sq.max_inline};
 	return err;
 }
@@ -282,7 +282,7 @@ struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 		q->v.qp_num = attr->qp_num;
 		err = table_add(v, r.handle, KIND_QP, q, &q->async_taken);
 		if (err)
-			close_handle(v, r.handle, NULL);
+			close_handle(v, GOROCE_KIND_QP, r.handle, NULL);
 	}
 	if (err) {
 		release(q);
@@ -307,7 +307,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 	pthread_mutex_unlock(&v->mutex);
 	if (err)
 		return errno = err;
-	err = close_handle(v->context, v->handle, &r);
+	err = close_handle(v->context, GOROCE_KIND_QP, v->handle, &r);
 	if (err)
 		return err;
 	table_remove(&c->objects, v->handle);

@@ -39,7 +39,7 @@ static void sweep(struct ibv_context *v)
 			continue;
 		}
 		*p = s->next;
-		close_handle(v, s->handle, NULL);
+		close_handle(v, GOROCE_KIND_SHARED_MEMORY, s->handle, NULL);
 		free(s);
 	}
 }
@@ -59,7 +59,7 @@ static int share_file(struct ibv_context *v, const struct mapped_file *f, struct
 	s->ino = f->map.ino;
 	if (file_same(f))
 		return 0;
-	close_handle(v, r.handle, NULL);
+	close_handle(v, GOROCE_KIND_SHARED_MEMORY, r.handle, NULL);
 	return EBADF;
 }
 

@@ -74,6 +74,12 @@ int shared_call(struct control *control, struct call *call, uint64_t size, struc
 	return err ? failed(err) : 0;
 }
 
+/* with_rings has the kinds of objects that requests about rings make or change. */
+static const uint32_t with_rings[] = {
+	[GOROCE_CREATE_CQ] = GOROCE_KIND_CQ, [GOROCE_RESIZE_CQ] = GOROCE_KIND_CQ, [GOROCE_CREATE_SRQ] = GOROCE_KIND_SRQ,
+	[GOROCE_MODIFY_SRQ] = GOROCE_KIND_SRQ, [GOROCE_CREATE_QP] = GOROCE_KIND_QP,
+};
+
 /* shared_rings is shared_call for a request about rings, which lie in that memory. */
 int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t len, uint64_t size, struct goroce_ring *r,
 		 struct shared *s)
@@ -85,7 +91,7 @@ int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t le
 		err = no_object(shared_call(&context_of(v)->control, &call, size, s));
 	if (!err && (r->size > s->size || r->send > r->size || r->recv > r->size - r->send)) {
 		shared_free(s);
-		close_handle(v, r->handle, NULL);
+		close_handle(v, with_rings[op], r->handle, NULL);
 		return EPROTO;
 	}
 	return err;

@@ -40,7 +40,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 	if (!err)
 		err = table_add(v, reply.handle, KIND_SRQ, q, &q->async_taken);
 	if (err)
-		close_handle(v, reply.handle, NULL);
+		close_handle(v, GOROCE_KIND_SRQ, reply.handle, NULL);
 	return err;
 }
 
@@ -193,7 +193,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *v)
 		free(q);
 		return 0;
 	}
-	err = close_handle(v->context, v->handle, &r);
+	err = close_handle(v->context, GOROCE_KIND_SRQ, v->handle, &r);
 	if (err)
 		return err;
 	table_remove(&c->objects, v->handle);

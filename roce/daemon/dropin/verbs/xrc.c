@@ -42,7 +42,7 @@ struct ibv_xrcd *xrcd_open(struct ibv_context *v, struct ibv_xrcd_init_attr *att
 
 int xrcd_close(struct ibv_xrcd *v)
 {
-	int err = close_object(v->context, xrcd_of(v)->born, xrcd_of(v)->handle);
+	int err = close_object(v->context, xrcd_of(v)->born, GOROCE_KIND_XRCD, xrcd_of(v)->handle);
 
 	if (!err)
 		free(xrcd_of(v));
