@@ -30,6 +30,7 @@ func takes(t *testing.T, net network, op ib.WROpcode, n int, change func(*device
 // TestGoodput: what a path that loses packets at random carries, as a part of what it carries without loss: 10 Gb/s, a
 // round trip of 50 us.
 func TestGoodput(t *testing.T) {
+	require.NoRace(t, "millions of packets")
 	net := network{oneWay: 25_000, rate: 1.25, buffer: 10 * ms}
 	goals := map[float64]float64{0.0001: 0.99, 0.001: 0.97, 0.01: 0.90, 0.03: 0.75, 0.05: 0.60}
 	strict := map[float64]float64{0.001: 0.5, 0.01: 0.2, 0.03: 0.1}
@@ -75,6 +76,7 @@ func ungated(x *devices) { x.flow.cc.gate.shutUntil = driver.Never }
 // TestGoodputBottleneck: a bottleneck whose queue is too short to be seen carries as much as if each loss were
 // congestion.
 func TestGoodputBottleneck(t *testing.T) {
+	require.NoRace(t, "millions of packets")
 	for _, rate := range []float64{0.0125, 0.125, 0.625, 1.25} { // bytes per nanosecond
 		for _, buffer := range []float64{0.1, 0.25, 1, 4} { // of the path's bandwidth-delay product
 			net := network{oneWay: ms / 10, rate: rate, buffer: ib.Instant(float64(ms) / 5 * buffer)}
