@@ -73,7 +73,7 @@ type Stats struct {
 	KeptRequests      uint64 // requests beyond a gap that were kept; see reorder.go
 	SentSACKs         uint64 // sack.go
 	RcvdSACKs         uint64
-	KeptUsed          uint64 // of these, those that stood in for a repetition that was lost
+	KeptUsed          uint64 // of these, those that were executed
 
 	// Those of mlx5's hw_counters that have no other name above (mlx5/counters.c).
 	ReqCQEError      uint64 // req_cqe_error: send requests that completed with an error, flushed ones among them

@@ -77,6 +77,7 @@ func (s *Stats) Counters() []Counter {
 		{"drop_service", s.DropService}, {"drop_pkey", s.DropPKey}, {"drop_address", s.DropAddress},
 		{"drop_state", s.DropState}, {"drop_qkey", s.DropQKey}, {"drop_message", s.DropMessage},
 		{"drop_no_resource", s.DropNoResource}, {"kept_requests", s.KeptRequests}, {"kept_used", s.KeptUsed},
+		{"sent_sacks", s.SentSACKs}, {"rcvd_sacks", s.RcvdSACKs},
 		{"drop_link", s.Link.RxDropped},
 		{"rx_overflow", s.Link.RxOverflow}, {"crossed_shards", s.CrossedShards}, {"drop_mailbox", s.DropMailbox},
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
