@@ -15,6 +15,10 @@ import (
 // listener does not provide. Listener.Accept skips such requests.
 var ErrPeer = errors.New("the peer's request cannot be met")
 
+// ErrPathMTU marks those failures with ErrPeer where the peer asks for a path MTU above Config.PathMTU. The REJ names
+// the one that this end takes, and peers with the connection manager of Linux or of goroce ask again for that.
+var ErrPathMTU = errors.New("path MTU")
+
 // Request is a peer's request for a connection, or for a datagram service. It must be answered once, by Accept,
 // AcceptDatagram or Reject, from any goroutine.
 type Request struct {
@@ -154,8 +158,8 @@ func (r *Request) check(o *Config) error {
 		return fmt.Errorf("%w: the peer asks for service %v, this end has %v", ErrPeer, r.service, o.Service)
 	case r.attr.PathMTU > o.PathMTU:
 		r.rejectUnanswered(ib.RejectInvalidMTU, []byte{byte(o.PathMTU.Code())})
-		return fmt.Errorf("%w: the peer asks for path MTU %d, this end takes %d at most", ErrPeer, r.attr.PathMTU,
-			o.PathMTU)
+		return fmt.Errorf("%w: the peer asks for %w %d, this end takes %d at most", ErrPeer, ErrPathMTU,
+			r.attr.PathMTU, o.PathMTU)
 	}
 	return nil
 }

@@ -83,6 +83,31 @@ func TestIPv6(t *testing.T) {
 	})
 }
 
+// TestPathMTU: a client that asks for a larger path MTU than the server takes connects with that of the server, which
+// tells of it only where each step is logged.
+func TestPathMTU(t *testing.T) {
+	for _, persistent := range []bool{false, true} {
+		for _, debug := range []bool{false, true} {
+			toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
+				o := Defaults()
+				o.MTU, o.Persistent, o.Debug = 256, persistent, debug
+				server, co := startServer(t, open(wrap.FaultConfig{}), o)
+				co.MTU, co.Count = 0, 5
+				if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); err != nil {
+					t.Errorf("the client ended with: %v", err)
+				}
+				server.Await(t, server.Log, "server DISCONNECT EVENT")
+				if got := strings.Contains(server.Log.String(), "this end takes 256"); got != debug {
+					t.Errorf("persistent %v, debug %v: the log has the refused path MTU: got %v, want %v:\n%s",
+						persistent, debug, got, debug, server.Log)
+				}
+				server.Stop()
+				_ = server.Wait(t)
+			})
+		}
+	}
+}
+
 func TestLoss(t *testing.T) {
 	toolstest.Simulate(t, func(t *testing.T, open func(wrap.FaultConfig) roce.Device) {
 		o := Defaults()

@@ -33,11 +33,10 @@ func serve(ctx context.Context, cm *rdmacm.CM, o *Options) error {
 		if err != nil {
 			return err
 		}
-		// A client whose request cannot be met asks again if it can, for a smaller path MTU.
 		if err = serveClient(ctx, cm, r, o); !errors.Is(err, rdmacm.ErrPeer) {
 			return err
 		}
-		fmt.Fprintf(o.Log, "%v\n", err)
+		o.refused(r, err)
 	}
 }
 
@@ -66,10 +65,20 @@ func serveMany(ctx context.Context, cm *rdmacm.CM, l *rdmacm.Listener, o *Option
 		clients.Go(func() {
 			defer func() { <-places }()
 			if err := serveClient(ctx, cm, r, o); err != nil && ctx.Err() == nil {
-				fmt.Fprintf(o.Log, "client %v: %v\n", r.RemoteAddr(), err)
+				o.refused(r, err)
 			}
 		})
 	}
+}
+
+// refused logs how a client has failed. One that was refused for its path MTU asks again for the one that it was told:
+// that is how ends of unequal MTU connect, and no fault.
+func (o *Options) refused(r *rdmacm.Request, err error) {
+	if errors.Is(err, rdmacm.ErrPathMTU) {
+		o.debugf("client %v: %v", r.RemoteAddr(), err)
+		return
+	}
+	fmt.Fprintf(o.Log, "client %v: %v\n", r.RemoteAddr(), err)
 }
 
 // server is the connection of a server.

@@ -86,6 +86,7 @@ func (m *iomap) send(t *test) error {
 		if err := m.writeAll(b); err != nil {
 			return err
 		}
+		m.moved++
 	}
 	return nil
 }
@@ -111,6 +112,7 @@ func (m *iomap) receive(t *test) error {
 		return err
 	}
 	m.marker++
+	m.moved += int64(t.transfers)
 	if !m.o.Verify {
 		return nil
 	}

@@ -64,7 +64,7 @@ func (p *player) test(m mover, t *test) error {
 			return err
 		}
 	}
-	start := time.Now()
+	p.running, p.start, p.moved = t, time.Now(), 0
 	for range t.iterations {
 		for _, turn := range turns {
 			if err := turn(t); err != nil {
@@ -72,8 +72,18 @@ func (p *player) test(m mover, t *test) error {
 			}
 		}
 	}
-	printRow(p.o.Out, t, time.Since(start))
+	printRow(p.o.Out, t, p.moved, time.Since(p.start))
+	p.running = nil
 	return m.end(t)
+}
+
+// printPart prints the row of a test that was interrupted: bytes, time and rates are those of the transfers made.
+func (p *player) printPart() {
+	if p.running == nil || p.moved == 0 {
+		return
+	}
+	printRow(p.o.Out, p.running, p.moved, time.Since(p.start))
+	fmt.Fprintf(p.o.Log, "interrupted: the last row is of %d of %d transfers\n", p.moved, p.running.total())
 }
 
 // explain adds the most likely cause to an error of the connection.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/pathmtu"
 	"github.com/goroce/goroce/cmd/goroced/internal/waiting"
@@ -21,6 +22,10 @@ type player struct {
 	l    *rsocket.Listener // nil at the client
 	mem  *memory
 	data pattern
+
+	running *test     // the test whose transfers are under way; nil between tests
+	start   time.Time // of running
+	moved   int64     // transfers of running that have been made, in both directions
 }
 
 // Run runs one end on dev and prints what the C tool prints. Both ends return when all tests are done.
@@ -97,6 +102,7 @@ func (p *player) connection(ctx context.Context, i int, tests []test) error {
 	}
 	err = p.play(conn, tests)
 	if ctx.Err() != nil {
+		p.printPart()
 		return ctx.Err()
 	}
 	return err

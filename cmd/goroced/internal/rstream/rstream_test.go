@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -449,6 +450,31 @@ func TestStopped(t *testing.T) {
 		if err := server.Wait(t); err == nil {
 			t.Error("the server ended without an error")
 		}
+	})
+}
+
+// TestInterrupted: of a test that is interrupted, the client prints the row of what it has transferred.
+func TestInterrupted(t *testing.T) {
+	o := Defaults()
+	o.Custom, o.Iterations, o.Transfers, o.Size = true, 1<<31-1, 3, 15
+	both(t, o, func(t *testing.T, open opener, o Options) {
+		server, co := startServer(t, open(wrap.FaultConfig{}), o)
+		client := start(t, open(wrap.FaultConfig{}), co)
+		client.Await(t, client.Out, "usec/xfer")
+		time.Sleep(20 * time.Millisecond) // in virtual time: the transfers go on
+		client.Stop()
+		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("the client ended with: %v", err)
+		}
+		if n := strings.Count(client.Out.String(), "custom "); n != 1 {
+			t.Errorf("got %d rows of the interrupted test, want 1:\n%s", n, client.Out)
+		}
+		const part = `interrupted: the last row is of [1-9]\d* of 12884901882 transfers`
+		if !regexp.MustCompile(part).MatchString(client.Log.String()) {
+			t.Errorf("the client's log lacks %q:\n%s", part, client.Log)
+		}
+		server.Stop()
+		_ = server.Wait(t)
 	})
 }
 

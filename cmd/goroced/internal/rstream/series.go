@@ -10,6 +10,9 @@ type test struct {
 	iterations int
 }
 
+// total returns how many transfers there are, in both directions together.
+func (t *test) total() int64 { return 2 * int64(t.transfers) * int64(t.iterations) }
+
 // connections returns the tests, grouped by connection.
 func (o *Options) connections() [][]test {
 	if o.Custom {

@@ -85,6 +85,7 @@ func (s *stream) turn(send bool, t *test) error {
 		if err := s.transfer(send, t.size); err != nil {
 			return err
 		}
+		s.moved++
 	}
 	return nil
 }

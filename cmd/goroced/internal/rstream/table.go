@@ -11,9 +11,8 @@ func printHeader(w io.Writer) {
 		"usec/xfer")
 }
 
-// printRow prints the result of a test. The counts are for both directions together.
-func printRow(w io.Writer, t *test, elapsed time.Duration) {
-	transfers := 2 * int64(t.transfers) * int64(t.iterations)
+// printRow prints the result of a test that has made a number of transfers, in both directions together.
+func printRow(w io.Writer, t *test, transfers int64, elapsed time.Duration) {
 	bytes := transfers * int64(t.size)
 	us := float64(max(elapsed, time.Nanosecond)) / 1e3
 	fmt.Fprintf(w, "%-10s%-8s%-8s%-8s%-8s%8.2fs%10.2f%11.2f\n", t.name, sizeText(int64(t.size)),
