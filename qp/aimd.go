@@ -53,6 +53,16 @@ func (c *aimd) onLost(now ib.Instant, rtt *rttEstimate, n int) {
 	}
 }
 
+// onMark answers a congestion notification: nothing is lost yet, so the decrease is a smaller one (RFC 8511).
+func (c *aimd) onMark(now ib.Instant, rtt int64) {
+	if now < c.lossEndsAt {
+		return
+	}
+	c.lossEndsAt = now + ib.Instant(rtt)
+	c.cwnd = max(c.cwnd*4/5, cwndMin)
+	c.acked = 0
+}
+
 // onTimeout handles an ACK timeout like a loss, but undo can restore cwnd.
 func (c *aimd) onTimeout(now ib.Instant, rtt int64) {
 	if c.undoCwnd == 0 {

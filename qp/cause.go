@@ -14,6 +14,7 @@ type history struct {
 	traffic Traffic
 	failed  ib.Failure // the latest way to ERR or SQE
 	refused ib.Failure // the peer's latest request that was refused
+	cnp     cnps
 }
 
 // Failure returns why the QP went to ERR or SQE last, and why it last refused a request of the peer, or dropped a

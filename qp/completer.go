@@ -13,8 +13,13 @@ import (
 func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 	st := r.q.cfg.Stats
 	r.recovery.heard++
-	if p.Opcode == wire.SACKOpcode {
+	switch p.Opcode {
+	case wire.SACKOpcode:
 		r.selected(now, p)
+		return
+	case wire.CNP:
+		st.RcvdCNPs++
+		r.q.flow.cc.onMark(now, r.q.flow.rtt.flight())
 		return
 	}
 	if !r.win.holds(p.PSN) {

@@ -82,6 +82,7 @@
 //	PSNs in flight                       window.go
 //	what is in flight to a destination   flow.go
 //	congestion control                   aimd.go
+//	congestion notifications             cnp.go
 //	which losses are congestion          gate.go
 //	retransmission policy                gobackn.go
 //	responses that are lost              selective.go
@@ -90,6 +91,7 @@
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
 //	requests beyond a gap                gap.go, reorder.go
+//	selective retransmission             sack.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go

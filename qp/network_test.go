@@ -23,6 +23,7 @@ type network struct {
 	delay  ib.Instant
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
+	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
 }
 
 // link is one direction of a network, in virtual time.
@@ -30,15 +31,23 @@ type link struct {
 	network
 	rng  *rand.Rand
 	free ib.Instant // when the bottleneck is free
+
+	longest ib.Instant // wait for it
+	full    int        // packets that were lost there
 }
 
 // carry returns when a packet of size bytes that is sent now arrives; false if it is lost.
-func (l *link) carry(now ib.Instant, size int) (ib.Instant, bool) {
+func (l *link) carry(now ib.Instant, size int, p *wire.Packet) (ib.Instant, bool) {
 	at := now
 	if l.rate > 0 {
 		l.free = max(l.free, now)
 		if l.free-now > l.buffer {
+			l.full++
 			return 0, false
+		}
+		l.longest = max(l.longest, l.free-now)
+		if l.mark > 0 && l.free-now > l.mark {
+			p.ECN = wire.CE
 		}
 		l.free += ib.Instant(float64(size) / l.rate)
 		at = l.free
@@ -209,7 +218,7 @@ func (x *devices) emit(l *link, from, to *host) {
 		} else if err := mr.Gather(p.Payload, tx.SGL, tx.Off); err != nil {
 			x.Fatal(err)
 		}
-		if at, ok := l.carry(x.now, tx.Len+packetOverhead); ok {
+		if at, ok := l.carry(x.now, tx.Len+packetOverhead, &p); ok {
 			x.arrivals.add(arrival{at: at, p: p, to: func(now ib.Instant, p wire.Packet) {
 				if x.passes == nil || x.passes(to, &p) {
 					to.handle(now, p)

@@ -247,7 +247,7 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 	if n > 0 {
 		q.recordReceived(&p, n-1)
 	}
-	q.countMarked(ecn, n)
+	q.countMarked(&p, n)
 	q.settle()
 	return n
 }
@@ -257,7 +257,7 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte) {
 	q.now = now
 	q.recordReceived(p, 0)
-	q.countMarked(p.ECN, 1)
+	q.countMarked(p, 1)
 	if !rules[q.state].request {
 		q.cfg.Stats.DropState++
 		return
@@ -268,15 +268,8 @@ func (q *QP) HandleDatagram(now ib.Instant, p *wire.Packet, grh *[ib.GRHLen]byte
 	q.send = send // a datagram has no answer
 }
 
-// countMarked counts n packets with the given ECN, if it says that they have met congestion.
-func (q *QP) countMarked(ecn wire.ECN, n int) {
-	if ecn == wire.CE {
-		q.cfg.Stats.ECNMarked += uint64(n)
-	}
-}
-
 func (q *QP) handlePacket(now ib.Instant, p *wire.Packet) {
-	q.countMarked(p.ECN, 1)
+	q.countMarked(p, 1)
 	r := &rules[q.state]
 	if p.Opcode.IsRequest() {
 		switch {
@@ -357,6 +350,9 @@ func (q *QP) NextPackets(now ib.Instant, out []TxPacket) int {
 	}
 	if r.respond && n+trains < len(out) {
 		n += q.resp.emitSACK(now, &out[n])
+	}
+	if r.respond && n+trains < len(out) {
+		n += q.emitCNP(now, &out[n])
 	}
 	q.cfg.Stats.SentPkts += uint64(n + trains)
 	q.recordSent(now, out[:n])

@@ -483,6 +483,10 @@ func (r *requester) find(psn ib.PSN) uint32 {
 	return lo
 }
 
+// backoffMost is up to where the ACK timeout doubles, in nanoseconds, 4.096 us * 2^16: a queue is empty long before,
+// and who waits for a peer that is gone should not wait for longer than it has asked for.
+const backoffMost = 4096 << 16
+
 // armAck starts the local ACK timer, if there is one and something is in flight.
 func (r *requester) armAck(now ib.Instant) {
 	timeout := int64(wire.AckTimeout(r.q.attr.Timeout))
@@ -491,9 +495,10 @@ func (r *requester) armAck(now ib.Instant) {
 		return
 	}
 	// The timer may run for up to four times its value (IBTA 9.7.6.1.3). For a distant peer it is raised
-	// to the time in which an answer is expected, and doubled after each timeout: what many send again at
-	// once into a full queue is lost again.
-	timeout = min(max(timeout, r.q.flow.rtt.rto())<<r.recovery.timeouts, 4*timeout)
+	// to the time in which an answer is expected. It doubles after each timeout, up to backoffMost: what many
+	// send again at once into a full queue is lost again.
+	wait := max(timeout, r.q.flow.rtt.rto())
+	timeout = min(max(wait, min(wait<<r.recovery.timeouts, backoffMost)), 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
 

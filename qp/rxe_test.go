@@ -170,7 +170,7 @@ func newRxeRun(t *testing.T, net network, seed uint64) *rxeRun {
 
 // send sends a packet to the requester or to the responder.
 func (x *rxeRun) send(now ib.Instant, to func(ib.Instant, wire.Packet), p wire.Packet) {
-	if at, ok := x.carry(now, len(p.Payload)); ok {
+	if at, ok := x.carry(now, len(p.Payload), &p); ok {
 		x.arrivals.add(arrival{at: at, to: to, p: p})
 	}
 }

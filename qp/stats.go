@@ -64,6 +64,8 @@ type Stats struct {
 	TailProbes        uint64 // tail probes; see probe.go
 	ImpliedNAK        uint64 // implied_nak_seq_err (mlx5)
 	ECNMarked         uint64 // np_ecn_marked_roce_packets (mlx5): packets that have met congestion
+	SentCNPs          uint64 // np_cnp_sent (mlx5)
+	RcvdCNPs          uint64 // rp_cnp_handled (mlx5)
 	DuplicateResponse uint64 // responses whose PSN was acknowledged before
 	GhostResponse     uint64 // responses that no request in flight expects
 	DropState         uint64 // packets that the QP's state does not accept

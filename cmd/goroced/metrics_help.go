@@ -31,6 +31,8 @@ var counterHelp = map[string]string{
 	"offload_off":           "Destinations to which segmentation offload is given up for now.",
 	"crossed_shards":        "Packets that arrived at another shard than that of their queue pair.",
 
+	"np_cnp_sent":                "Congestion notification packets (CNP) sent, for packets with the ECN bits CE.",
+	"rp_cnp_handled":             "Congestion notification packets received.",
 	"np_ecn_marked_roce_packets": "Packets received with the ECN bits CE: a switch on their way had a long queue.",
 
 	"rx_write_requests":  "WRITE requests carried out; a long WRITE of goroce's comes as one for each packet.",

@@ -24,7 +24,7 @@ func TestStall(t *testing.T) {
 			OnStall: func(late time.Duration) { stalls[i] = append(stalls[i], late) }}, 4096)
 	}
 	w := &world{t: t, a: open(0, gidA), b: open(1, gidB)}
-	w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.Timeout, a.RetryCnt = 15, 7 }) // 134 ms each
+	w.connect(ib.MTU1024, func(a *ib.QPAttr) { a.Timeout, a.RetryCnt = 15, 6 }) // 134 ms, then 268 ms each
 	post := func(h, peer *host) {
 		t.Helper()
 		wr := ib.SendWR{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{h.mr.SGE(0, 8)},

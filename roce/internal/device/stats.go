@@ -83,6 +83,7 @@ func (s *Stats) Counters() []Counter {
 		{"events_lost", s.EventsLost}, {"drop_forged_mad", s.DropForgedMAD},
 		{"offload_trials", s.OffloadTrials}, {"offload_off", s.OffloadOff}, {"drop_forged_source", s.Link.RxForged},
 		{"drop_source_port", s.DropSourcePort}, {"np_ecn_marked_roce_packets", s.ECNMarked},
+		{"np_cnp_sent", s.SentCNPs}, {"rp_cnp_handled", s.RcvdCNPs},
 
 		{"rx_write_requests", s.RxWrites}, {"rx_read_requests", s.RxReads}, {"rx_atomic_requests", s.RxAtomics},
 		{"out_of_buffer", s.OutOfBuffer}, {"out_of_sequence", s.OutOfSequence},

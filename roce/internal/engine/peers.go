@@ -168,8 +168,13 @@ func (s *Shard) meet(f *flow, path *link.Run) {
 	t := &s.engine.peers
 	if n := t.changes.Load(); n != f.peersSeen {
 		f.peersSeen = n
-		f.account.SetSelective(t.announced(f.dst))
+		on := t.announced(f.dst)
+		f.account.SetSelective(on)
+		if f.ecn = wire.NotECT; on {
+			f.ecn = wire.ECT0 // it answers marks with CNPs
+		}
 	}
+	path.TrafficClass |= uint8(f.ecn)
 	switch f.account.TakeNews() {
 	case qp.PeerWanted:
 		if t.ask(s.now, path) {

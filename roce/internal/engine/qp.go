@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/goroce/roce/internal/offload"
 	"github.com/goroce/goroce/roce/internal/slowmem"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/wire"
 )
 
 // QP is the engine's state of a queue pair.
@@ -282,7 +283,8 @@ type flow struct {
 	aloneSeen  uint32     // value of aloneTable.changes when aloneUntil was read
 	aloneUntil ib.Instant // until when each packet goes in a run of its own; 0 if it need not
 
-	peersSeen uint32 // value of peerTable.changes when it was last looked at
+	ecn       wire.ECN // in what is sent there, but for what address vectors say
+	peersSeen uint32   // value of peerTable.changes when it was last looked at
 }
 
 // setFlow moves q to its application's congestion account of dst, or to none if dst is nil. QPs

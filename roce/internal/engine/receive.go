@@ -251,7 +251,7 @@ func (r *receiver) pin(q *QP, run *link.Run) {
 func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 	st := &r.s.stats
 	switch {
-	case p.Opcode.Service() != qp.WireService(q.typ) && (p.Opcode != wire.SACKOpcode || !qp.Reliable(q.typ)):
+	case p.Opcode.Service() != qp.WireService(q.typ) && !serves(q, p.Opcode):
 		st.DropService++
 	case p.PKey&0x7FFF != ib.DefaultPKey&0x7FFF:
 		st.DropPKey++
@@ -263,6 +263,11 @@ func (r *receiver) accept(q *QP, run *link.Run, p *wire.Packet) bool {
 		return true
 	}
 	return false
+}
+
+// serves reports whether a packet of another service is for connections, too: SACKs and CNPs.
+func serves(q *QP, op wire.Opcode) bool {
+	return (op == wire.SACKOpcode || op == wire.CNP) && qp.Reliable(q.typ)
 }
 
 // handOver gives the collected packets to their QP.
