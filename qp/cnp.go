@@ -6,8 +6,8 @@ import (
 )
 
 // This file is explicit congestion notification (IBTA A17.9.3). A switch with a long queue marks packets whose sender
-// takes part (wire.ECN). Who gets marked requests or READ responses sends congestion notification packets (CNP) to their
-// sender, and who gets a CNP makes the congestion window smaller, once a round trip. rdma_rxe does neither.
+// takes part (wire.ECN). Who gets marked requests or READ responses sends congestion notification packets (CNP) to
+// their sender, and who gets a CNP makes the congestion window smaller, once a round trip. rdma_rxe does neither.
 
 // cnpGap is the least time between two CNPs of a QP, in nanoseconds.
 const cnpGap = ib.Instant(50_000)

@@ -31,7 +31,8 @@ func TestMarks(t *testing.T) {
 				x.run(l)
 				ideal := float64((l.n-first)*l.size) / 1024 * (1024 + packetOverhead) / net.rate
 				got := ideal / float64(x.now-p.done[first-1])
-				t.Logf("%.2f of the link, a queue of %d us, %d CNPs", got, slow.longest/1000, p.a.stats.RcvdCNPs)
+				cnps := p.a.stats.RcvdCNPs
+				t.Logf("%.2f of the link, a queue of %d us, %d CNPs", got, slow.longest/1000, cnps)
 				if got < 0.9 || slow.longest > 2*threshold || slow.full > 0 {
 					t.Errorf("got %.2f of the link, a queue of %d us and %d packets lost, want 0.9, %d us and none", got,
 						slow.longest/1000, slow.full, 2*threshold/1000)

@@ -52,6 +52,7 @@ func NewReorder(shards int) *Reorder {
 type early struct {
 	wire.Packet
 	buf []byte
+	n   int // its PSNs in reorderQueue.have
 }
 
 func (e *early) size() int { return cap(e.buf) + earlyOverhead }
@@ -60,6 +61,7 @@ func (e *early) size() int { return cap(e.buf) + earlyOverhead }
 type reorderQueue struct {
 	q       *QP
 	packets map[ib.PSN]*early
+	have    psnSet // PSNs of packets, within a window
 	bytes   int
 	low     ib.PSN // no packet before it is kept
 	front   ib.PSN // all packets from the expected PSN to here are kept
@@ -105,6 +107,8 @@ func (r *responder) keep(now ib.Instant, p *wire.Packet) bool {
 	e.Packet = *p
 	e.buf = append(e.buf[:0], p.Payload...)
 	e.Payload = e.buf
+	e.n = min(span(p, r.q.mtu()), windowSize-p.PSN.Sub(r.epsn))
+	q.have.add(p.PSN, e.n)
 	q.packets[p.PSN] = e
 	return true
 }
@@ -150,6 +154,7 @@ func (m *Reorder) take(now ib.Instant, q *reorderQueue, n int) *early {
 // give returns the memory of a packet. again says that nobody reads its payload any more.
 func (q *reorderQueue) give(m *Reorder, e *early, again bool) {
 	delete(q.packets, e.PSN)
+	q.have.remove(e.PSN, e.n)
 	q.bytes -= e.size()
 	m.bytes -= e.size()
 	if again && len(m.spare) < spareMost {
@@ -164,6 +169,7 @@ func (q *reorderQueue) drop(m *Reorder) {
 	q.unlink()
 	q.q.resp.early = nil
 	clear(q.packets)
+	q.have.remove(0, windowSize)
 	q.q, q.bytes = nil, 0
 	m.unused = q
 }

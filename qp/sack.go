@@ -34,17 +34,25 @@ func (r *responder) oweSACK(now ib.Instant, trigger ib.PSN) {
 
 // emitSACK builds the pending SACK, if it is time.
 func (r *responder) emitSACK(now ib.Instant, tx *TxPacket) int {
+	if r.early == nil || !r.early.due || now < r.early.sackAt {
+		return 0
+	}
+	r.forgetEarly()
 	e := r.early
-	if e == nil || !e.due || now < e.sackAt {
+	if e == nil {
 		return 0
 	}
 	e.due, e.sackAt = false, now+sackGap
 	r.q.timers.clear(timerSACK)
 	sack := wire.SACK{Trigger: e.trigger}
-	for psn, kept := range e.packets {
-		for i := range span(&kept.Packet, r.q.mtu()) {
-			sack.Set(psn.Add(i).Sub(r.epsn))
+	for at := 1; at < windowSize; {
+		run, have := e.have.run(r.epsn.Add(at), windowSize-at)
+		for i := range run {
+			if have {
+				sack.Set(at + i)
+			}
 		}
+		at += run
 	}
 	e.sack = sack.Append(e.sack[:0])
 	*tx = TxPacket{Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.SACKOpcode, PKey: ib.DefaultPKey,

@@ -39,6 +39,7 @@ type peerTable struct {
 // peerState is a destination that was asked, or has said hello.
 type peerState struct {
 	announced bool
+	refuted   bool       // it has announced itself, and does not do what it said
 	until     ib.Instant // what is known holds
 	tries     int        // hellos that may still be sent
 	at        ib.Instant // the next one is due
@@ -95,6 +96,8 @@ func (t *peerTable) receive(now ib.Instant, run *link.Run, payload []byte) bool 
 	switch {
 	case h.Answer && (p == nil || p.tries == 0 && p.announced || h.TID != p.ask.body.TID):
 		return true // to nothing that was asked
+	case p != nil && p.refuted && now < p.until:
+		return true
 	case h.Answer:
 		p.tries = 0
 	case len(t.replies) == repliesMost || p == nil && !t.room(now):
@@ -112,7 +115,7 @@ func (t *peerTable) receive(now ib.Instant, run *link.Run, payload []byte) bool 
 		p.announced = announced
 		t.changes.Add(1)
 	}
-	p.until = now + strictFor
+	p.until, p.refuted = now+strictFor, false
 	if p.announced {
 		p.until = now + announcedFor
 	}
@@ -158,7 +161,7 @@ func (t *peerTable) refuted(now ib.Instant, dst ib.GID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p := t.known[dst]; p != nil {
-		*p = peerState{until: now + strictFor}
+		*p = peerState{until: now + strictFor, refuted: true}
 		t.changes.Add(1)
 	}
 }

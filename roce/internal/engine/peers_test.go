@@ -72,6 +72,9 @@ func TestPeers(t *testing.T) {
 	if peers.announced(dst) || peers.ask(2*strictFor, path) {
 		t.Error("still announced after it did not what it said, or asked again at once")
 	}
+	if receive(2*strictFor, dst, wire.Hello{TID: 1, Version: 1}); peers.announced(dst) {
+		t.Error("announced again by a hello at once, want not for a minute")
+	}
 	receive(2*strictFor, hostOf(2), wire.Hello{TID: 7, Version: 1})
 	if answers := peers.sent(2 * strictFor); len(answers) != 1 || !answers[0].Answer || answers[0].TID != 7 {
 		t.Errorf("got %+v for a hello, want an answer", answers)
