@@ -34,8 +34,8 @@ func TestMarks(t *testing.T) {
 				cnps := p.a.stats.RcvdCNPs
 				t.Logf("%.2f of the link, a queue of %d us, %d CNPs", got, slow.longest/1000, cnps)
 				if got < 0.9 || slow.longest > 2*threshold || slow.full > 0 {
-					t.Errorf("got %.2f of the link, a queue of %d us and %d packets lost, want 0.9, %d us and none", got,
-						slow.longest/1000, slow.full, 2*threshold/1000)
+					t.Errorf("got %.2f of the link, a queue of %d us and %d packets lost, want 0.9, %d us and none",
+						got, slow.longest/1000, slow.full, 2*threshold/1000)
 				}
 			})
 		}
