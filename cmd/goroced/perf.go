@@ -25,7 +25,7 @@ type perfCmd struct {
 	Connection perf.Service `both:"" complete:"RC,UC,UD" option:"Service" short:"c" default:"RC" placeholder:"C" help:"Transport service: RC, UC (send, write) or UD (send); the same at both ends (default ${default})."`
 
 	Port   int      `short:"p" default:"18515" help:"TCP port of the server; with -R rdma_cm's."`
-	GIDIdx int      `option:"GIDIndex" name:"gid-index" short:"x" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the way to the peer begins with)."`
+	GIDIdx gidFlag  `option:"GIDIndex" name:"gid-index" short:"x" default:"-1" placeholder:"N|IP" help:"Local address, or its index, see devinfo -v (default: the one that the way to the peer begins with)."`
 	MTU    int      `both:"" complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU (default: the port's); the smaller of both ends' is used."`
 	CM     bool     `name:"rdma_cm" short:"R" help:"Meet and connect by rdma_cm, not over TCP; the same at both ends (perftest: not with UC)."`
 	Size   *int     `both:"" short:"s" type:"size" placeholder:"65536" help:"Bytes of a message (default 65536 for bw, 2 for lat); the same at both ends."`
@@ -79,9 +79,13 @@ func (c *perfCmd) Run(a *app, parsed *kong.Context) error {
 	}
 	o := c.options(a)
 	o.Both = bothEnds(parsed)
-	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
-	err = c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
+	c.at(&c.GIDIdx)
+	c.toward(a.ctx, c.Host, c.GIDIdx.given())
+	err = c.with(a.ctx, faults, c.Pcap, func(d ib.Device) (err error) {
 		o.Here = c.here(d)
+		if o.GIDIndex, err = c.GIDIdx.of(d); err != nil {
+			return err
+		}
 		rep, err := perf.Run(a.ctx, d, o)
 		if err != nil {
 			return err
@@ -95,7 +99,7 @@ func (c *perfCmd) Run(a *app, parsed *kong.Context) error {
 func (c *perfCmd) options(a *app) perf.Options {
 	o := perf.Defaults(c.Op, c.Test)
 	o.Service, o.Host, o.Port, o.CM = c.Connection, c.Host, c.Port, c.CM
-	o.GIDIndex, o.MTU = c.GIDIdx, ib.MTU(c.MTU)
+	o.MTU = ib.MTU(c.MTU)
 	o.All, o.Duration, o.NumQP, o.Bidirectional = c.All, time.Duration(c.Secs)*time.Second, c.NumQP, c.Bidir
 	o.CQMod, o.PostList, o.Inline, o.Outstanding, o.AtomicOp, o.Events = c.CQMod, c.List, c.Inline, c.Outs, c.Atomic,
 		c.Events

@@ -18,17 +18,17 @@ type pingpongCmd struct {
 
 	Service pingpong.Service `complete:"rc,uc,ud,srq" default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
 
-	Port    int  `short:"p" default:"18515" help:"TCP port of the server."`
-	IBPort  int  `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
-	Size    *int `both:"" short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
-	MTU     *int `both:"" complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
-	NumQP   *int `both:"" name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
-	RxDepth int  `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
-	Iters   int  `both:"" short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
-	SL      int  `option:"SL" short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
-	Events  bool `short:"e" help:"Sleep until completions arrive."`
-	GIDIdx  int  `option:"GIDIndex" name:"gid-idx" short:"g" default:"-1" placeholder:"N" help:"Local address by its index, see devinfo -v (default: the one that the TCP connection uses)."`
-	Check   bool `both:"" name:"chk" short:"c" help:"Check the data; give it at both ends."`
+	Port    int     `short:"p" default:"18515" help:"TCP port of the server."`
+	IBPort  int     `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
+	Size    *int    `both:"" short:"s" type:"size" placeholder:"4096" help:"Bytes of a message; the same at both ends (ud: default 1024, and at most what a packet carries)."`
+	MTU     *int    `both:"" complete:"256,512,1024,2048,4096" short:"m" placeholder:"1024" help:"Path MTU; the same at both ends (not ud)."`
+	NumQP   *int    `both:"" name:"num-qp" short:"q" placeholder:"16" help:"Queue pairs; the same at both ends (srq only)."`
+	RxDepth int     `name:"rx-depth" short:"r" default:"500" help:"Receives to keep posted."`
+	Iters   int     `both:"" short:"n" default:"1000" help:"Messages each way, all queue pairs together."`
+	SL      int     `option:"SL" short:"l" help:"Service level; for compatibility, RoCEv2 has no place for it."`
+	Events  bool    `short:"e" help:"Sleep until completions arrive."`
+	GIDIdx  gidFlag `option:"GIDIndex" name:"gid-idx" short:"g" default:"-1" placeholder:"N|IP" help:"Local address, or its index, see devinfo -v (default: the one that the TCP connection uses)."`
+	Check   bool    `both:"" name:"chk" short:"c" help:"Check the data; give it at both ends."`
 
 	Timeout    time.Duration `default:"10s" help:"Longest wait for the peer."`
 	AckTimeout int           `name:"ack-timeout" default:"14" placeholder:"T" help:"Local ACK timeout, 4.096 us * 2^T (default ${default}; rc and srq). With --drop, 10 to 12 is faster."`
@@ -89,12 +89,16 @@ func (c *pingpongCmd) Run(a *app, parsed *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	c.toward(a.ctx, c.Host, c.GIDIdx >= 0)
-	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) error {
+	c.at(&c.GIDIdx)
+	c.toward(a.ctx, c.Host, c.GIDIdx.given())
+	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) (err error) {
 		o := c.options(a)
+		if o.GIDIndex, err = c.GIDIdx.of(d); err != nil {
+			return err
+		}
 		o.Both = bothEnds(parsed)
 		o.Here = c.here(d)
-		_, err := pingpong.Run(a.ctx, d, o)
+		_, err = pingpong.Run(a.ctx, d, o)
 		return err
 	})
 }
@@ -102,7 +106,7 @@ func (c *pingpongCmd) Run(a *app, parsed *kong.Context) error {
 // options returns the defaults of the service with the values of the command line.
 func (c *pingpongCmd) options(a *app) pingpong.Options {
 	o := pingpong.Defaults(c.Service)
-	o.Host, o.Port, o.IBPort, o.GIDIndex = c.Host, c.Port, c.IBPort, c.GIDIdx
+	o.Host, o.Port, o.IBPort = c.Host, c.Port, c.IBPort
 	o.RxDepth, o.Iters, o.SL, o.Events, o.Check = c.RxDepth, c.Iters, c.SL, c.Events, c.Check
 	o.AckTimeout, o.RetryCount, o.Timeout = c.AckTimeout, c.Retry, c.Timeout
 	o.Out, o.Log, o.Columns = a.out, a.err, a.columns()
