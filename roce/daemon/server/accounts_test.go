@@ -40,10 +40,11 @@ type accountRow struct {
 	begin func(c *accountant) func(i int)
 }
 
-// noise is memory that comes and goes without a client: goroutines that end, buffers of the runtime. perObject is what
-// tables may take more, or less, for an object than is booked: they grow in steps.
+// noise is memory that comes and goes without a client: goroutines that end, buffers of the runtime, and the eight
+// buffers of 64 KiB that a device's transmitter makes when it first has so many runs in a turn, and keeps. perObject is
+// what tables may take more, or less, for an object than is booked: they grow in steps.
 const (
-	noise     = 512 << 10
+	noise     = 1 << 20
 	perObject = 512
 )
 
