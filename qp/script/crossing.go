@@ -113,7 +113,7 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 	case !a.fromLeft:
 		from, to = to, from
 	}
-	if want.Opcode != wire.SACKOpcode {
+	if !special(want.Opcode) {
 		want.Opcode = qp.WireService(from.cfg.typ).Opcode(want.Opcode.Op())
 	}
 	if !want.Opcode.Valid() {
@@ -124,6 +124,7 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 		want.Payload = s.payload(data)
 		r.messages[data.name] = max(r.messages[data.name], data.to)
 		p := roundTrip(want)
+		p.ECN = want.ECN
 		return p, p.err
 	}
 	s.between(&want, from.num, from.peer)
@@ -149,6 +150,7 @@ func (r *runner) packet(e *endpoint, a arrow, s *spec, want wire.Packet, data sl
 	if err := s.differs(want, data, &got); err != nil {
 		return packet{}, fmt.Errorf("%w; what came: %s %s", err, r.arrow(from), r.describe(&got))
 	}
+	got.ECN = want.ECN
 	return got, nil
 }
 

@@ -65,7 +65,7 @@
 // from and dest (QP numbers). Fields that a claim omits must be absent or zero in the
 // packet, except credits and pad, and from and dest if they are the QPs of the scene.
 // credits=none is the AETH code for "no credits counted". A SACK has trigger, and has, a list of PSNs such as
-// has=102..103,105.
+// has=102..103,105. With CE the packet is marked on its way: it has met congestion.
 //
 // # Inputs
 //

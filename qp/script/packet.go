@@ -34,6 +34,7 @@ func makeShortNames() map[string]packetName {
 			names[op.Op().String()] = packetName{op, wire.AckNoCredits}
 		}
 	}
+	names["CNP"] = packetName{wire.CNP, wire.AckNoCredits}
 	names["SACK"] = packetName{wire.SACKOpcode, wire.AckNoCredits}
 	names["RNR NAK"] = packetName{wire.RCAck, wire.RNRNak(0)}
 	for s := wire.NAKSequence; s <= wire.NAKRemoteOp; s++ {
@@ -42,10 +43,13 @@ func makeShortNames() map[string]packetName {
 	return names
 }
 
+// special reports whether packets with the opcode are the same for all services.
+func special(op wire.Opcode) bool { return op == wire.SACKOpcode || op == wire.CNP }
+
 // shortName returns the name of p in scripts.
 func shortName(p *wire.Packet) string {
 	s := p.AETH.Syndrome
-	if p.Opcode == wire.SACKOpcode {
+	if special(p.Opcode) {
 		return p.Opcode.String()
 	}
 	switch isACK := p.Opcode.Op() == wire.OpAck; {
@@ -62,10 +66,10 @@ type spec struct {
 	label   string
 	p       wire.Packet
 	data    slice
-	count   int  // packets, with consecutive PSNs and data
-	credits bool // the step states the credits
-	pad     bool // the step states the pad
-	sack    []byte
+	count   int    // packets, with consecutive PSNs and data
+	credits bool   // the step states the credits
+	pad     bool   // the step states the pad
+	sack    []byte // the payload of a SACK or CNP
 
 	// Datagrams.
 	dest, from ib.QPN // 0 for the QP at that end of the scene
@@ -82,6 +86,9 @@ func (r *runner) parseSpec(text string) (*spec, error) {
 	p := &s.p
 	s.psns(a)
 	p.AckReq, p.SE = a.flag("AckReq"), a.flag("SE")
+	if a.flag("CE") {
+		p.ECN = wire.CE
+	}
 	p.AETH.MSN = ib.PSN(a.num("msn", 0, 24))
 	p.Imm = uint32(a.num("imm", 0, 32))
 	p.AtomicAck = a.num("was", 0, 64)
@@ -198,8 +205,14 @@ func (s *spec) acknowledge(a *args) {
 	}
 }
 
+// cnpLen is the length of a CNP's payload, which is reserved (IBTA A17.9.3).
+const cnpLen = 16
+
 // selective takes "has=102..103,105" and "trigger=105" of a SACK.
 func (s *spec) selective(a *args) {
+	if s.p.Opcode == wire.CNP {
+		s.p.BECN, s.sack = true, make([]byte, cnpLen)
+	}
 	if s.p.Opcode != wire.SACKOpcode {
 		return
 	}
@@ -365,8 +378,11 @@ func (r *runner) describe(p *packet) string {
 	add(h&wire.HasAtomicAckETH != 0, "was=%d", p.AtomicAck)
 	add(h&wire.HasImm != 0, "imm=%#x", p.Imm)
 	add(h&wire.HasIETH != 0, "inv=%#x", uint32(p.InvKey))
-	if p.Opcode == wire.SACKOpcode {
+	switch p.Opcode {
+	case wire.SACKOpcode:
 		b.WriteString(sackText(&p.Packet))
+		return b.String()
+	case wire.CNP:
 		return b.String()
 	}
 	add(len(p.Payload) > 0, "%s", identify(p.Payload, r.areas, r.messages))

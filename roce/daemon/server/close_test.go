@@ -22,11 +22,15 @@ func modify(t *testing.T, c *abi.Conn, qp abi.Handle, state ib.QPState, more ib.
 func next[T any](t *testing.T, socket int) T {
 	t.Helper()
 	poll := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, 20_000); n != 1 {
-		t.Fatalf("no event comes: %v", err)
+	n, err := unix.Poll(poll, 20_000)
+	for err == unix.EINTR { // by a signal of Go's scheduler
+		n, err = unix.Poll(poll, 20_000)
+	}
+	if n != 1 {
+		t.Fatalf("got no event in 20 s: %v", err)
 	}
 	buf := make([]byte, 64)
-	n, err := unix.Read(socket, buf)
+	n, err = unix.Read(socket, buf)
 	must(t, err)
 	v, err := abi.Get[T](buf[:n])
 	must(t, err)
