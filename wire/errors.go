@@ -36,7 +36,7 @@ var (
 	errBTHOpcode    = &HeaderError{"BTH", "an opcode of RC, UC, UD or XRC, CNP, or SACK", ErrOpcode}
 	errBTHVersion   = &HeaderError{"BTH", "transport header version 0", ErrVersion}
 	errExtShort     = &HeaderError{"extension headers", "all that the opcode calls for", ErrShort}
-	errSACKLength   = &HeaderError{"SACK", "16 bytes and up to 16 words of 8 bytes", ErrLength}
+	errSACKLength   = &HeaderError{"SACK", "8 bytes and up to 16 words of 8 bytes", ErrLength}
 	errPadAlign     = &HeaderError{"payload", "payload and pad together a multiple of 4 bytes", ErrPad}
 	errPadCount     = &HeaderError{"payload", "no more pad than there are bytes", ErrPad}
 	errPayloadNone  = &HeaderError{"payload", "none after this opcode", ErrPayload}

@@ -1,7 +1,5 @@
 package wire
 
-import "encoding/binary"
-
 // Hello announces a device of this project to another: a management datagram of a vendor's class, to QP 1 (IBTA 16.5).
 // Who takes it answers with one of its own. Linux answers that it does not support the class.
 type Hello struct {
@@ -9,7 +7,6 @@ type Hello struct {
 	TID     uint64 // an answer has that of the request
 	Status  uint16 // of an answer: 0, or why there is none
 	Version uint8  // HelloVersion; higher ones only add fields
-	Reorder uint16 // packets beyond a gap that the sender keeps at most
 }
 
 // Values of a Hello. The class is one of those with an OUI, of which this one is locally administered: nobody else is
@@ -41,9 +38,7 @@ func (h *Hello) Decode(mad *[MADLen]byte) bool {
 		!answer && hdr.Method != madMethodGet || [3]byte(mad[helloOUIAt:]) != helloOUI {
 		return false
 	}
-	data := mad[helloDataAt:]
-	*h = Hello{Answer: answer, TID: hdr.TID, Status: hdr.Status, Version: data[0],
-		Reorder: binary.BigEndian.Uint16(data[2:])}
+	*h = Hello{Answer: answer, TID: hdr.TID, Status: hdr.Status, Version: mad[helloDataAt]}
 	return true
 }
 
@@ -57,7 +52,5 @@ func (h *Hello) Put(mad *[MADLen]byte) {
 	}
 	hdr.Put(mad)
 	copy(mad[helloOUIAt:], helloOUI[:])
-	data := mad[helloDataAt:]
-	data[0] = h.Version
-	binary.BigEndian.PutUint16(data[2:], h.Reorder)
+	mad[helloDataAt] = h.Version
 }

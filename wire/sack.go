@@ -13,26 +13,19 @@ import (
 //
 // The BTH has the PSN that the responder expects, and the payload is:
 //
-//	 0  flags, 0           1 byte
-//	 1  buffer level       1 byte    how full the receiver is, 0 to 31
-//	 2  0                  1 byte
-//	 3  trigger            3 bytes   the PSN whose arrival has made the SACK
-//	 6  0                  2 bytes
-//	 8  received           4 bytes   packets of the connection that have arrived, modulo 2^32
-//	12  marked             4 bytes   of these, those with the ECN mark CE
-//	16  bitmap             0 to 16 words of 8 bytes: bit i of word w is PSN + 1 + 64 w + i
+//	0  0            1 byte
+//	1  trigger      3 bytes   the PSN whose arrival has made the SACK
+//	4  0            4 bytes
+//	8  bitmap       0 to 16 words of 8 bytes: bit i of word w is PSN + 1 + 64 w + i
 type SACK struct {
-	Level    uint8
-	Trigger  ib.PSN
-	Received uint32
-	Marked   uint32
-	Bitmap   [SACKWords]uint64
+	Trigger ib.PSN
+	Bitmap  [SACKWords]uint64
 }
 
 // Bounds of a SACK.
 const (
 	SACKWords  = 16
-	sackHeader = 16
+	sackHeader = 8
 	MaxSACKLen = sackHeader + 8*SACKWords
 )
 
@@ -41,9 +34,7 @@ func (s *SACK) Decode(b []byte) error {
 	if len(b) < sackHeader || len(b) > MaxSACKLen || len(b)%8 != 0 {
 		return errSACKLength
 	}
-	s.Level, s.Trigger = b[1], ib.PSN(binary.BigEndian.Uint32(b[2:]))&ib.PSNMask
-	s.Received, s.Marked = binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
-	s.Bitmap = [SACKWords]uint64{}
+	*s = SACK{Trigger: ib.PSN(binary.BigEndian.Uint32(b)) & ib.PSNMask}
 	for i := range (len(b) - sackHeader) / 8 {
 		s.Bitmap[i] = binary.BigEndian.Uint64(b[sackHeader+8*i:])
 	}
@@ -52,11 +43,7 @@ func (s *SACK) Decode(b []byte) error {
 
 // Append appends the payload to b: words at the end that are 0 are left out.
 func (s *SACK) Append(b []byte) []byte {
-	b = append(b, 0, s.Level)
-	b = binary.BigEndian.AppendUint32(b, uint32(s.Trigger&ib.PSNMask))
-	b = append(b, 0, 0)
-	b = binary.BigEndian.AppendUint32(b, s.Received)
-	b = binary.BigEndian.AppendUint32(b, s.Marked)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.Trigger&ib.PSNMask)<<32)
 	words := SACKWords
 	for words > 0 && s.Bitmap[words-1] == 0 {
 		words--
