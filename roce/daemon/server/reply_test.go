@@ -24,7 +24,10 @@ func byHand(t *testing.T, adjust func(*Server)) (s *Server, dial func() *abi.Con
 	adjust(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, listener) }()
+	// A connection tells who sends if its listener does when it is made, so this one does before there is any.
+	local, err := abi.Listen(listener)
+	must(t, err)
+	go func() { ended <- s.ServeListener(ctx, local) }()
 	t.Cleanup(func() {
 		cancel()
 		must(t, <-ended)
