@@ -31,22 +31,24 @@
 // the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
 // destination, all QPs together; the pacer (pacer.go) spaces one QP's trains.
 //
-// At the peer the responder (responder.go) takes packets in PSN order, writes data
-// to direct memory at once, and records which answer is pending: an ACK, a NAK, or
-// the responses of a READ or atomic, kept as resources (resources.go) so that they
-// can be repeated. Requests beyond the expected PSN are kept, and stand in for their repetition
-// if that is lost (responder.beyond, gap.go; reorder.go). respond.go builds the packets of
-// pending answers. For memory that only the owner's worker can write, the responder makes
-// placements (late.go); ACKs and completions that depend on them wait in a queue of commits
-// (commit.go).
+// At the peer the responder (responder.go) takes packets in PSN order, writes data to direct
+// memory at once, and records which answer is pending: an ACK, a NAK, or the responses of a
+// READ or atomic, kept as resources (resources.go) so that they can be repeated. Requests
+// beyond the expected PSN are kept, and stand in for their repetition if that is lost
+// (responder.beyond, gap.go; reorder.go). Another device of this project is also told which
+// have arrived (SACK, sack.go). respond.go builds the packets of pending answers. For memory
+// that only the owner's worker can write, the responder makes placements (late.go); ACKs and
+// completions that depend on them wait in a queue of commits (commit.go).
 //
-// At the requester the completer (completer.go) moves the window and completes requests
-// in order. Responses to READs and atomics are taken in any order, and those that are missing are
-// asked for by themselves (selective.go). For the rest the completer tells the retransmission policy
-// (goBackN, gobackn.go) what was answered, and what is lost by a NAK or by the end of the ACK
-// timeout. The policy counts retries, and marks in the window which PSNs are sent again;
-// NextPackets sends them. The congestion control (aimd, aimd.go) of the Flow gets the same news.
-// After a silence of a few round trips a probe (probe.go) asks for the missing answer.
+// At the requester the completer (completer.go) moves the window and completes requests in
+// order. Responses to READs and atomics are taken in any order, and those that are missing
+// are asked for by themselves (selective.go). For the rest the completer tells the
+// retransmission policy (goBackN, gobackn.go) what was answered, and what is lost by a NAK
+// or by the end of the ACK timeout; where the peer sends SACKs they tell what is lost, and
+// only that goes again. The policy counts retries, and marks in the window which PSNs are
+// sent again; NextPackets sends them. The congestion control (aimd, aimd.go) of the Flow
+// gets the same news. After a silence of a few round trips a probe (probe.go) asks for the
+// missing answer.
 //
 // # Memory that is not direct
 //

@@ -1,17 +1,6 @@
 package main
 
-import (
-	"encoding/json"
-	"fmt"
-	"io/fs"
-	"path"
-	"slices"
-	"strings"
-
-	"github.com/goroce/goroce/docs"
-	"github.com/goroce/goroce/ib"
-	"github.com/goroce/goroce/ib/driver"
-)
+import "encoding/json"
 
 // schemaCmd is `goroced schema`.
 type schemaCmd struct {
@@ -24,44 +13,18 @@ func (*schemaCmd) Help() string {
 		"print more fields, and the schemas allow them; fields that are required stay."
 }
 
+// schemas is the shelf of `goroced schema`.
+var schemas = shelf{command: "schema", dir: "schemas", ext: ".json", title: schemaTitle}
+
 // Run lists the schemas, or prints one.
-func (c *schemaCmd) Run(a *app) error {
-	if c.Name == "" {
-		for _, name := range schemas() {
-			if _, err := fmt.Fprintf(a.out, "%-14s %s\n", name, schemaTitle(name)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	text, err := docs.Files.ReadFile(schemaFile(c.Name))
-	if err != nil {
-		return driver.Refuse("schema", "name", c.Name, strings.Join(schemas(), ", "), ib.ErrInvalid)
-	}
-	_, err = a.out.Write(text)
-	return err
-}
-
-// schemaFile returns where a schema is in package docs.
-func schemaFile(name string) string { return "schemas/" + path.Base(name) + ".json" }
-
-// schemas returns the names of all schemas.
-func schemas() (names []string) {
-	files, _ := fs.Glob(docs.Files, schemaFile("*")) // fails for a bad pattern only
-	for _, f := range files {
-		names = append(names, strings.TrimSuffix(path.Base(f), ".json"))
-	}
-	slices.Sort(names)
-	return names
-}
+func (c *schemaCmd) Run(a *app) error { return schemas.show(a, c.Name) }
 
 // schemaTitle returns what a schema describes.
-func schemaTitle(name string) string {
+func schemaTitle(text []byte) string {
 	var s struct {
 		Title string
 		Info  struct{ Title string } // of OpenAPI
 	}
-	text, _ := docs.Files.ReadFile(schemaFile(name))
 	_ = json.Unmarshal(text, &s) // a test reads them all
 	return s.Title + s.Info.Title
 }

@@ -126,8 +126,8 @@ func TestSchemas(t *testing.T) {
 	if *updateSchemas {
 		return
 	}
-	if slices.Sort(names); !slices.Equal(schemas(), names) {
-		t.Errorf("got schemas %v, want %v", schemas(), names)
+	if slices.Sort(names); !slices.Equal(schemas.names(), names) {
+		t.Errorf("got schemas %v, want %v", schemas.names(), names)
 	}
 	complains(t, "schema qps", exitUsage, "allowed: cm, config-show")
 }
@@ -140,14 +140,14 @@ func wantSchema(t *testing.T, name string, schema any) {
 		t.Fatal(err)
 	}
 	if *updateSchemas {
-		if err := os.WriteFile("../../docs/"+schemaFile(name), want.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile("../../docs/"+schemas.file(name), want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if got := success(t, "schema", name); got != want.String() {
 		t.Errorf("docs/%s is not of the types: `go test ./cmd/goroced -run TestSchemas -schemas.update`\n"+
-			"got\n%s\nwant\n%s", schemaFile(name), got, &want)
+			"got\n%s\nwant\n%s", schemas.file(name), got, &want)
 	}
 }
 

@@ -11,18 +11,8 @@ import (
 
 // values are what shells offer for flags and arguments with the tag "complete", by its value.
 var values = map[string]func() []completion.Candidate{
-	"docs": func() (list []completion.Candidate) {
-		for _, name := range documents() {
-			list = append(list, completion.Candidate{Word: name, Help: titleOf(name)})
-		}
-		return list
-	},
-	"schemas": func() (list []completion.Candidate) {
-		for _, name := range schemas() {
-			list = append(list, completion.Candidate{Word: name, Help: schemaTitle(name)})
-		}
-		return list
-	},
+	"docs":    manuals.candidates,
+	"schemas": schemas.candidates,
 	"rules": func() (list []completion.Candidate) {
 		rules := explain.Rules()
 		for _, name := range slices.Sorted(maps.Keys(rules)) {
