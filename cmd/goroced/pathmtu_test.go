@@ -73,7 +73,7 @@ func TestMTURefused(t *testing.T) {
 		t.Errorf("client: exit code %d: %s", code, client.err.String())
 	}
 	_ = server.cmd.Process.Signal(syscall.SIGINT) // it goes on waiting
-	if code := server.wait(t); code != 130 ||
+	if code := server.wait(t); code != 130 || strings.Count(server.err.String(), "this end takes") != 1 ||
 		!strings.Contains(server.err.String(), "the peer asks for path MTU 1024, this end takes 512 at most") {
 		t.Errorf("server: exit code %d: %s", code, server.err.String())
 	}
