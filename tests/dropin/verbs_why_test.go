@@ -9,7 +9,8 @@ import (
 )
 
 // why has the cases of verbs_why.c, and what the two ends say: a part of a sentence, and the reason. An empty one
-// knows of nothing.
+// knows of nothing. How often the responder told its peer to wait is no part of it: a tail probe on a busy machine is
+// told so, too, and the requester does not count that (roce/internal/device has the exact number, in virtual time).
 var why = []struct {
 	name             string
 	a, b             string
@@ -32,7 +33,7 @@ var why = []struct {
 		ib.ReasonPeerFailed, ib.ReasonKeyEnded},
 	{"own_key", "RDMA WRITE: no region or memory window has the key", "", ib.ReasonKey, ib.ReasonModified},
 	{"own_right", "RDMA READ: the memory with key", "", ib.ReasonAccess, ib.ReasonModified},
-	{"not_ready", "the peer had no receive posted, twice", "the peer was told to wait twice", ib.ReasonPeerNotReady,
+	{"not_ready", "the peer had no receive posted, twice", "the peer was told to wait ", ib.ReasonPeerNotReady,
 		ib.ReasonModified},
 	{"cq_full", "", "", ib.ReasonNone, ib.ReasonModified},
 	{"misaligned", "FETCH & ADD: the peer calls the request invalid", "is not a multiple of 8", ib.ReasonPeerInvalid,
