@@ -49,7 +49,7 @@ const (
 func (q *QP) Fate(psn ib.PSN) (f Fate, known bool) {
 	w := &q.req.win
 	_, lost := w.need.run(psn, 1)
-	_, again := q.req.again.sent.run(psn, 1)
+	_, again := q.req.again.run(psn, 1)
 	_, sacked := w.sacked.run(psn, 1)
 	switch {
 	case !q.selects():

@@ -87,7 +87,7 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 	for from.Before(to) {
 		s := r.slot(r.find(from))
 		n := min(s.from(from), to.Sub(from))
-		r.again.sent.remove(from, n)
+		r.again.remove(from, n)
 		released := r.win.unmark(from, n) + r.win.held.remove(from, n) + r.win.sacked.remove(from, n)
 		r.q.flow.release(n-released, s.cost)
 		from = from.Add(n)

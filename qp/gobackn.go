@@ -16,8 +16,8 @@ type goBackN struct {
 	// recovering says that a loss was seen and handled. Until something is acknowledged,
 	// further NAKs and implied NAKs of the same flight are ignored.
 	recovering bool
-	heard      uint32     // responses since the latest progress
-	timeouts   uint8      // likewise ACK timeouts, counted up to 2
+	timeouts   uint8      // ACK timeouts since the latest progress, counted up to 2
+	heard      uint32     // likewise responses
 	timedOutAt ib.Instant // the latest of these
 }
 

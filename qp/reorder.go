@@ -169,7 +169,7 @@ func (q *reorderQueue) drop(m *Reorder) {
 	q.unlink()
 	q.q.resp.early = nil
 	clear(q.packets)
-	q.have.remove(0, windowSize)
+	q.have.clear()
 	q.q, q.bytes = nil, 0
 	m.unused = q
 }

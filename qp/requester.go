@@ -23,7 +23,7 @@ type requester struct {
 	win      window
 	reads    readTable
 	sel      *selective // nil unless responses are missing
-	again    resends
+	again    *resends   // nil until something is sent again to a peer that sends SACKs
 	probe    prober
 	credits  credits
 	ackReqs  ackReqs
@@ -521,7 +521,7 @@ func (r *requester) stop() {
 		f.remove(r.q)
 	}
 	r.win.start(r.win.nxt)
-	r.sel, r.again = nil, resends{}
+	r.sel, r.again = nil, nil
 	r.reads.reset()
 	r.probe.stop()
 }

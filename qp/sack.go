@@ -44,21 +44,26 @@ func (r *responder) emitSACK(now ib.Instant, tx *TxPacket) int {
 	}
 	e.due, e.sackAt = false, now+sackGap
 	r.q.timers.clear(timerSACK)
-	sack := wire.SACK{Trigger: e.trigger}
-	for at := 1; at < windowSize; {
-		run, have := e.have.run(r.epsn.Add(at), windowSize-at)
-		for i := range run {
-			if have {
-				sack.Set(at + i)
-			}
-		}
-		at += run
-	}
-	e.sack = sack.Append(e.sack[:0])
+	e.sack = e.describe(r.epsn).Append(e.sack[:0])
 	*tx = TxPacket{Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.SACKOpcode, PKey: ib.DefaultPKey,
 		DestQP: r.q.attr.DestQPN, PSN: r.epsn}}, Inline: e.sack, Len: len(e.sack)}
 	r.q.cfg.Stats.SentSACKs++
 	return 1
+}
+
+// describe returns the SACK of a responder that expects epsn. Its bitmap has the end of what is kept: the rest was in
+// those before.
+func (q *reorderQueue) describe(epsn ib.PSN) *wire.SACK {
+	s := &wire.SACK{Trigger: q.trigger, First: epsn.Add(1)}
+	if runs := q.have.runs; len(runs) > 0 {
+		s.First = laterPSN(s.First, runs[len(runs)-1].to.Add(-wire.SACKBits))
+	}
+	for _, run := range q.have.runs {
+		for psn := laterPSN(run.from, s.First); psn.Before(run.to); psn = psn.Add(1) {
+			s.Set(psn)
+		}
+	}
+	return s
 }
 
 // catchUp executes kept requests that are next, of a peer that takes SACKs.
@@ -84,21 +89,37 @@ type resend struct {
 	n        int    // PSNs that it covers
 }
 
+// run is psnSet.run of what was sent again.
+func (a *resends) run(psn ib.PSN, n int) (length int, in bool) {
+	if a == nil {
+		return n, false
+	}
+	return a.sent.run(psn, n)
+}
+
+// remove removes n PSNs from psn on.
+func (a *resends) remove(psn ib.PSN, n int) {
+	if a != nil {
+		a.sent.remove(psn, n)
+	}
+}
+
 // selected handles a SACK.
 func (r *requester) selected(now ib.Instant, p *wire.Packet) {
 	var sack wire.SACK
-	base, most := p.PSN, r.win.nxt.Sub(p.PSN)
-	if !r.q.selects() || sack.Decode(p.Payload) != nil || base.Before(r.win.una) || most < 0 {
+	base := p.PSN
+	if !r.q.selects() || sack.Decode(p.Payload) != nil || base.Before(r.win.una) || base.After(r.win.nxt) ||
+		!sack.First.After(base) || sack.First.After(r.win.nxt) {
 		r.q.judge(Unexpected)
 		return
 	}
 	r.q.cfg.Stats.RcvdSACKs++
 	r.q.flow.silent = 0
 	arrived, beyond := 0, base
-	for at, n := sack.Run(1); n > 0 && at < most; at, n = sack.Run(at + n) {
-		n = min(n, most-at)
-		arrived += r.sacked(now, base.Add(at), n)
-		beyond = base.Add(at + n)
+	for psn, n := sack.Run(sack.First); n > 0 && psn.Before(r.win.nxt); psn, n = sack.Run(psn.Add(n)) {
+		n = min(n, r.win.nxt.Sub(psn))
+		arrived += r.sacked(now, psn, n)
+		beyond = psn.Add(n)
 	}
 	if r.win.holds(sack.Trigger) {
 		beyond = laterPSN(beyond, sack.Trigger.Add(1))
@@ -133,7 +154,10 @@ func (r *requester) sacked(now ib.Instant, psn ib.PSN, n int) (arrived int) {
 // settleResends forgets what was sent again before something that has arrived, as packets arrive in order: it has
 // arrived, or is lost again. trigger is a PSN that has arrived, and beyond the end of those that the peer has.
 func (r *requester) settleResends(trigger, beyond ib.PSN) {
-	a, settled := &r.again, 0
+	a, settled := r.again, 0
+	if a == nil {
+		return
+	}
 	for i, s := range a.list {
 		if s.nxt.Before(beyond) || s.psn == trigger {
 			settled = i + 1
@@ -151,7 +175,7 @@ func (r *requester) lose(now ib.Instant, psn ib.PSN, n int) {
 	lost := 0
 	for n > 0 {
 		s := r.slot(r.find(psn))
-		run, again := r.again.sent.run(psn, min(s.from(psn), n))
+		run, again := r.again.run(psn, min(s.from(psn), n))
 		if !again && !sendOps[s.wr.Opcode].answered {
 			lost += r.loseRun(s, psn, run, lost == 0)
 		}
@@ -182,7 +206,7 @@ func (r *requester) losses(now ib.Instant, lost int) {
 // missesOnly handles a sequence NAK of a peer that sends SACKs: of what follows it may have kept all.
 func (r *requester) missesOnly(now ib.Instant, psn ib.PSN) {
 	r.q.flow.refused()
-	if _, again := r.again.sent.run(psn, 1); again {
+	if _, again := r.again.run(psn, 1); again {
 		return
 	}
 	s, n := r.slot(r.find(psn)), 1
@@ -196,7 +220,13 @@ func (r *requester) missesOnly(now ib.Instant, psn ib.PSN) {
 
 // sentAgain records that n PSNs were sent again.
 func (r *requester) sentAgain(psn ib.PSN, n int) {
-	if a := &r.again; r.q.selects() && len(a.list) < windowSize {
+	if !r.q.selects() {
+		return
+	}
+	if r.again == nil {
+		r.again = new(resends)
+	}
+	if a := r.again; len(a.list) < windowSize {
 		a.sent.add(psn, n)
 		a.list = append(a.list, resend{psn: psn, nxt: r.win.nxt, n: n})
 	}
@@ -205,14 +235,9 @@ func (r *requester) sentAgain(psn ib.PSN, n int) {
 // forgetSACKs makes go-back-N send again what SACKs have said that the peer has.
 func (r *requester) forgetSACKs() {
 	w := &r.win
-	for psn := w.una; w.sacked.n > 0; {
-		run, in := w.sacked.run(psn, windowSize)
-		if in {
-			w.sacked.remove(psn, run)
-			w.need.add(psn, run)
-		}
-		psn = psn.Add(run)
+	for _, run := range w.sacked.runs {
+		w.need.add(run.from, run.to.Sub(run.from))
 	}
-	r.again.sent.remove(w.una, windowSize)
-	r.again.list = r.again.list[:0]
+	w.sacked.clear()
+	r.again = nil
 }

@@ -41,11 +41,11 @@ func TestForgedSACKs(t *testing.T) {
 // forgedSACK returns a SACK about PSNs in and around a window.
 func forgedSACK(rng *rand.Rand, w *window) wire.Packet {
 	around := func() ib.PSN { return w.una.Add(rng.IntN(2*w.inFlight()+20) - 10) }
-	sack := wire.SACK{Trigger: around()}
+	sack := wire.SACK{Trigger: around(), First: around()}
 	for range rng.IntN(8) {
 		at := rng.IntN(w.inFlight() + 10)
 		for i := range 1 + rng.IntN(40) {
-			sack.Set(at + i)
+			sack.Set(w.una.Add(at + i))
 		}
 	}
 	b := sack.Append(nil)

@@ -1,14 +1,8 @@
 package qp
 
-import (
-	"iter"
-	"math/bits"
+import "github.com/goroce/goroce/ib"
 
-	"github.com/goroce/goroce/ib"
-)
-
-// windowSize bounds the PSNs that one QP has in flight. It divides 2^24, so a
-// PSN keeps its place in the bitmap when PSNs wrap. The Flow never allows more in
+// windowSize bounds the PSNs that one QP has in flight. The Flow never allows more in
 // flight. rdma_rxe stops at 128; the responder needs no state for more.
 const windowSize = cwndMax
 
@@ -61,78 +55,5 @@ func (w *window) firstNeeded() (ib.PSN, bool) {
 	if w.need.n == 0 {
 		return 0, false
 	}
-	n, first := w.need.run(w.una, windowSize)
-	if first {
-		n = 0
-	}
-	return w.una.Add(n), true
-}
-
-// psnSet is a set of PSNs of a window. A PSN has its place in it by its value, modulo the size.
-type psnSet struct {
-	n    int
-	bits *[windowSize / 64]uint64 // nil until the first is added
-}
-
-// add adds n PSNs from psn on and returns how many were not in the set.
-func (s *psnSet) add(psn ib.PSN, n int) int {
-	if s.bits == nil {
-		s.bits = new([windowSize / 64]uint64)
-	}
-	changed := 0
-	for i, mask := range words(psn, n) {
-		changed += bits.OnesCount64(mask &^ s.bits[i])
-		s.bits[i] |= mask
-	}
-	s.n += changed
-	return changed
-}
-
-// remove removes n PSNs from psn on and returns how many were in the set.
-func (s *psnSet) remove(psn ib.PSN, n int) int {
-	if s.n == 0 {
-		return 0
-	}
-	changed := 0
-	for i, mask := range words(psn, n) {
-		changed += bits.OnesCount64(mask & s.bits[i])
-		s.bits[i] &^= mask
-	}
-	s.n -= changed
-	return changed
-}
-
-// run returns how many of n PSNs from psn on are like the first of them: all in the set, or all not. in says which.
-func (s *psnSet) run(psn ib.PSN, n int) (length int, in bool) {
-	if s.n == 0 || n == 0 {
-		return n, false
-	}
-	at := int(psn) % windowSize
-	in = s.bits[at/64]>>(at%64)&1 != 0
-	for i, mask := range words(psn, n) {
-		other := s.bits[i] & mask
-		if in {
-			other = ^s.bits[i] & mask
-		}
-		if other != 0 {
-			return length + bits.TrailingZeros64(other) - bits.TrailingZeros64(mask), in
-		}
-		length += bits.OnesCount64(mask)
-	}
-	return length, in
-}
-
-// words iterates over the words of a psnSet that n PSNs from psn on lie in, each with its bits.
-func words(psn ib.PSN, n int) iter.Seq2[int, uint64] {
-	return func(yield func(int, uint64) bool) {
-		for at := int(psn) % windowSize; n > 0; at %= windowSize {
-			bit := at % 64
-			span := min(64-bit, n)
-			if !yield(at/64, (^uint64(0)>>(64-span))<<bit) {
-				return
-			}
-			n -= span
-			at += span
-		}
-	}
+	return w.need.runs[0].from, true
 }

@@ -15,16 +15,19 @@ import (
 //
 //	0  0            1 byte
 //	1  trigger      3 bytes   the PSN whose arrival has made the SACK
-//	4  0            4 bytes
-//	8  bitmap       0 to 16 words of 8 bytes: bit i of word w is PSN + 1 + 64 w + i
+//	4  0            1 byte
+//	5  first        3 bytes   a PSN behind the expected one
+//	8  bitmap       0 to 16 words of 8 bytes: bit i of word w is first + 64 w + i
 type SACK struct {
 	Trigger ib.PSN
+	First   ib.PSN
 	Bitmap  [SACKWords]uint64
 }
 
 // Bounds of a SACK.
 const (
 	SACKWords  = 16
+	SACKBits   = 64 * SACKWords
 	sackHeader = 8
 	MaxSACKLen = sackHeader + 8*SACKWords
 )
@@ -34,7 +37,10 @@ func (s *SACK) Decode(b []byte) error {
 	if len(b) < sackHeader || len(b) > MaxSACKLen || len(b)%8 != 0 {
 		return errSACKLength
 	}
-	*s = SACK{Trigger: ib.PSN(binary.BigEndian.Uint32(b)) & ib.PSNMask}
+	*s = SACK{
+		Trigger: ib.PSN(binary.BigEndian.Uint32(b)) & ib.PSNMask,
+		First:   ib.PSN(binary.BigEndian.Uint32(b[4:])) & ib.PSNMask,
+	}
 	for i := range (len(b) - sackHeader) / 8 {
 		s.Bitmap[i] = binary.BigEndian.Uint64(b[sackHeader+8*i:])
 	}
@@ -43,7 +49,8 @@ func (s *SACK) Decode(b []byte) error {
 
 // Append appends the payload to b: words at the end that are 0 are left out.
 func (s *SACK) Append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(s.Trigger&ib.PSNMask)<<32)
+	b = binary.BigEndian.AppendUint32(b, uint32(s.Trigger&ib.PSNMask))
+	b = binary.BigEndian.AppendUint32(b, uint32(s.First&ib.PSNMask))
 	words := SACKWords
 	for words > 0 && s.Bitmap[words-1] == 0 {
 		words--
@@ -54,33 +61,27 @@ func (s *SACK) Append(b []byte) []byte {
 	return b
 }
 
-// Set sets the bit of the i-th PSN after the expected one, counted from 1.
-func (s *SACK) Set(i int) {
-	if i >= 1 && i <= 64*SACKWords {
-		s.Bitmap[(i-1)/64] |= 1 << ((i - 1) % 64)
+// Set sets the bit of a PSN, if the bitmap has one for it.
+func (s *SACK) Set(psn ib.PSN) {
+	if i := psn.Sub(s.First); i >= 0 && i < SACKBits {
+		s.Bitmap[i/64] |= 1 << (i % 64)
 	}
 }
 
-// Run returns the next PSNs that the bitmap has, as their distance from the expected PSN: n of them from the first that
-// is at least from. n is 0 if there are no more.
-func (s *SACK) Run(from int) (first, n int) {
-	at := max(from, 1) - 1
-	for at < 64*SACKWords {
-		w := s.Bitmap[at/64] >> (at % 64)
-		if w == 0 {
-			at += 64 - at%64
-			continue
+// Run returns the next PSNs that the bitmap has: n of them from the first that is not before from. n is 0 if there are
+// no more.
+func (s *SACK) Run(from ib.PSN) (first ib.PSN, n int) {
+	at := s.next(max(from.Sub(s.First), 0), 0)
+	return s.First.Add(at), s.next(at, ^uint64(0)) - at
+}
+
+// next returns the index of the first bit from at on that is set, if flip is 0, or else of the first that is not.
+func (s *SACK) next(at int, flip uint64) int {
+	for at < SACKBits {
+		if w := (s.Bitmap[at/64] ^ flip) >> (at % 64); w != 0 {
+			return at + bits.TrailingZeros64(w)
 		}
-		at += bits.TrailingZeros64(w)
-		break
+		at += 64 - at%64
 	}
-	first = at + 1
-	for at < 64*SACKWords {
-		ones := bits.TrailingZeros64(^(s.Bitmap[at/64] >> (at % 64)))
-		at += ones
-		if at%64 != 0 || ones == 0 {
-			break
-		}
-	}
-	return first, at + 1 - first
+	return SACKBits
 }

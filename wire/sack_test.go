@@ -12,13 +12,14 @@ import (
 func TestSACK(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		sack := SACK{Trigger: ib.PSN(rng.Uint32()) & ib.PSNMask}
-		set := map[int]bool{}
+		sack := SACK{Trigger: ib.PSN(rng.Uint32()) & ib.PSNMask, First: ib.PSN(rng.Uint32()) & ib.PSNMask}
+		set := map[ib.PSN]bool{}
 		for range rng.IntN(20) {
-			first := rng.IntN(64*SACKWords + 40)
+			first := rng.IntN(SACKBits+80) - 40
 			for i := range 1 + rng.IntN(200) {
-				if sack.Set(first + i); first+i >= 1 && first+i <= 64*SACKWords {
-					set[first+i] = true
+				psn := sack.First.Add(first + i)
+				if sack.Set(psn); first+i >= 0 && first+i < SACKBits {
+					set[psn] = true
 				}
 			}
 		}
@@ -31,13 +32,13 @@ func TestSACK(t *testing.T) {
 			t.Fatalf("seed %d: got %d bytes, want %d at most", seed, len(b), MaxSACKLen)
 		}
 		n := 0
-		for at, run := got.Run(1); run > 0; at, run = got.Run(at + run) {
-			if set[at-1] || set[at+run] {
-				t.Fatalf("seed %d: got the run %d+%d, which is not all of it", seed, at, run)
+		for psn, run := got.Run(got.First); run > 0; psn, run = got.Run(psn.Add(run)) {
+			if set[psn.Add(-1)] || set[psn.Add(run)] {
+				t.Fatalf("seed %d: got the run %d+%d, which is not all of it", seed, psn, run)
 			}
 			for i := range run {
-				if !set[at+i] {
-					t.Fatalf("seed %d: got %d, which was not set", seed, at+i)
+				if !set[psn.Add(i)] {
+					t.Fatalf("seed %d: got %d, which was not set", seed, psn.Add(i))
 				}
 			}
 			n += run

@@ -216,7 +216,7 @@ func (s *spec) selective(a *args) {
 	if s.p.Opcode != wire.SACKOpcode {
 		return
 	}
-	sack := wire.SACK{Trigger: ib.PSN(a.num("trigger", 0, 24))}
+	sack := wire.SACK{Trigger: ib.PSN(a.num("trigger", 0, 24)), First: s.p.PSN.Add(1)}
 	v, _ := a.value("has")
 	for _, run := range strings.Split(v, ",") {
 		from, to, isRun := strings.Cut(run, "..")
@@ -230,7 +230,7 @@ func (s *spec) selective(a *args) {
 			return
 		}
 		for psn := first; psn <= last; psn++ {
-			sack.Set(ib.PSN(psn).Sub(s.p.PSN))
+			sack.Set(ib.PSN(psn))
 		}
 	}
 	s.sack = sack.Append(nil)
@@ -396,10 +396,10 @@ func sackText(p *wire.Packet) string {
 		return " which does not decode"
 	}
 	var runs []string
-	for at, n := sack.Run(1); n > 0; at, n = sack.Run(at + n) {
-		run := fmt.Sprint(uint32(p.PSN.Add(at)))
+	for psn, n := sack.Run(sack.First); n > 0; psn, n = sack.Run(psn.Add(n)) {
+		run := fmt.Sprint(uint32(psn))
 		if n > 1 {
-			run += fmt.Sprintf("..%d", uint32(p.PSN.Add(at+n-1)))
+			run += fmt.Sprintf("..%d", uint32(psn.Add(n-1)))
 		}
 		runs = append(runs, run)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -46,7 +45,7 @@ func label(p *wire.Packet, full bool) string {
 	var sack wire.SACK
 	switch {
 	case p.Opcode == wire.SACKOpcode && sack.Decode(p.Payload) == nil:
-		b.WriteString(sackText(p.PSN, &sack))
+		b.WriteString(sackText(&sack))
 	case p.Opcode.HasPayload() && p.Opcode != wire.CNP:
 		fmt.Fprintf(&b, " (%d B)", len(p.Payload))
 	}
@@ -54,16 +53,16 @@ func label(p *wire.Packet, full bool) string {
 }
 
 // sackText names the first PSNs that a SACK has, which are most of them as a rule.
-func sackText(expected ib.PSN, s *wire.SACK) string {
+func sackText(s *wire.SACK) string {
 	var b strings.Builder
 	runs := 0
-	for at, n := s.Run(1); n > 0; at, n = s.Run(at + n) {
+	for psn, n := s.Run(s.First); n > 0; psn, n = s.Run(psn.Add(n)) {
 		if runs++; runs > 3 {
 			return b.String() + " ..."
 		}
-		fmt.Fprintf(&b, " has %d", uint32(expected.Add(at)))
+		fmt.Fprintf(&b, " has %d", uint32(psn))
 		if n > 1 {
-			fmt.Fprintf(&b, "..%d", uint32(expected.Add(at+n-1)))
+			fmt.Fprintf(&b, "..%d", uint32(psn.Add(n-1)))
 		}
 	}
 	return b.String()
