@@ -86,7 +86,9 @@ var examples = map[string][]example{
 	"perf": {
 		{"goroced perf write bw", "the server"},
 		{"goroced perf write bw 192.0.2.7", "its client"},
-		{"goroced perf send lat -n 10000 --out_json=- 192.0.2.7", "a report for programs"},
+		{"goroced perf serve", "a server that stays, for all tests"},
+		{"goroced perf read bw -s 64K -q 4 192.0.2.7", "one of its clients"},
+		{"goroced perf send lat -n 10000 --json 192.0.2.7", "a report for programs"},
 	},
 	"pingpong": {
 		{"goroced pingpong", "the server"},

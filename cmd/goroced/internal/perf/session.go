@@ -16,9 +16,15 @@ type session struct {
 	t       *traits
 	meeting meeting
 	cm      *cmMeeting // the same meeting, if it connects the queue pairs
+	attr    ib.DeviceAttr
+	port    ib.PortAttr
 	table   []ib.GIDEntry
 	gid     *ib.GIDEntry
-	goroce  bool // the peer is a goroce end
+	goroce  bool          // the peer is a goroce end
+	agreed  bool          // the ends have told each other their options, and they fit
+	visit   *visit        // server of clients in turn: the one who is served
+	maxTime time.Duration // client of such a server: what it may take, 0 if not known
+	began   time.Time
 	cycle   int
 	e       *endpoint
 	report  Report
@@ -27,23 +33,33 @@ type session struct {
 // greet agrees with the peer on versions and sizes.
 func (s *session) greet() error {
 	theirs := make([]byte, versionLen)
-	if err := s.meeting.swap(encodeVersion(), theirs, s.o.Timeout); err != nil {
+	if err := s.meeting.swap(encodeVersion(!s.o.mute), theirs, s.o.Timeout); err != nil {
 		return err
 	}
-	text, goroce, err := decodeVersion(theirs)
+	text, goroce, talks, err := decodeVersion(theirs)
 	if err != nil {
 		return err
 	}
 	s.goroce = goroce
+	switch {
+	case talks && !s.o.mute:
+		if err := s.settle(); err != nil {
+			return err
+		}
+		s.agreed = true
+	case s.visit != nil:
+		return fmt.Errorf("%w: the client does not tell its options; for perftest's tools run `goroced perf OP TEST`",
+			ErrExchange)
+	}
 	if text != version {
 		fmt.Fprintf(s.o.Log, "the peer is perftest %s; this is made for %s, and may not agree with it\n", text, version)
 	}
 	if s.cycle, err = s.agree(minCycle, "page", 1, maxCycle); err != nil {
 		return err
 	}
-	if 2*s.o.NumQP > MaxSize/areaSize(s.o, s.cycle) {
+	if room := s.room(); 2*s.o.NumQP > room/areaSize(s.o, s.cycle) {
 		return driver.Refuse("perf", "NumQP", s.o.NumQP, fmt.Sprintf("at most %d, as the peer wants %d bytes for each",
-			MaxSize/areaSize(s.o, s.cycle)/2, s.cycle), ib.ErrInvalid)
+			room/areaSize(s.o, s.cycle)/2, s.cycle), ib.ErrInvalid)
 	}
 	if _, err = s.agree(cacheLine, "cache line", 1, minCycle); err != nil {
 		return err
@@ -61,6 +77,14 @@ func (s *session) greet() error {
 			ib.ErrInvalid)
 	}
 	return nil
+}
+
+// room returns how much memory the messages may take.
+func (s *session) room() int {
+	if s.visit != nil {
+		return s.visit.limits.Memory
+	}
+	return MaxSize
 }
 
 // agree swaps a size and returns the larger one.
