@@ -93,7 +93,8 @@ var examples = map[string][]example{
 	"pingpong": {
 		{"goroced pingpong", "the server"},
 		{"goroced pingpong 192.0.2.7", "its client"},
-		{"goroced pingpong --service ud -s 1024 -c 192.0.2.7", "datagrams, with their data compared"},
+		{"goroced pingpong serve", "a server that stays"},
+		{"goroced pingpong --service ud -s 1024 -c 192.0.2.7", "its client: datagrams, with their data compared"},
 	},
 	"qp": {
 		{"goroced qp --json", "with owners and traffic"},

@@ -82,6 +82,24 @@ func TestPerfServe(t *testing.T) {
 	}
 }
 
+// TestPingpongServe: a server that stays plays with one client after the other, and ends with SIGINT as it should.
+func TestPingpongServe(t *testing.T) {
+	port, addr := freePort(t), linktest.Loopback().String()
+	server, _ := startUntil(t, "waiting for clients", "pingpong", "serve", "-p", port, "--addr", addr)
+	client := []string{"-n", "50", "-p", port, "--ack-timeout", "18", "--addr", linktest.Loopback().String(), addr}
+	for _, args := range []string{"pingpong -c -s 64K", "pingpong --service ud", "pingpong --service srq -q 3"} {
+		if out := success(t, append(strings.Fields(args), client...)...); !strings.Contains(out, "50 iters in ") {
+			t.Errorf("goroced %s printed\n%s", args, out)
+		}
+	}
+	if err := server.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := server.wait(t); code != 0 || strings.Count(server.out.String(), "50 iters in ") != 3 {
+		t.Errorf("the server: exit code %d, %s\n%s", code, server.err.String(), server.out.String())
+	}
+}
+
 // TestPerfFiles: a report, a CPU profile and a capture where they were asked for.
 func TestPerfFiles(t *testing.T) {
 	port, addr := freePort(t), linktest.Loopback().String()

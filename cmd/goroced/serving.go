@@ -30,8 +30,11 @@ func (f *servingFlags) limits(parsed *kong.Context) (meet.Limits, error) {
 	}
 	for _, p := range parsed.Path {
 		if p.Flag != nil && (p.Flag.Tag.Has("both") || p.Flag.Tag.Has("theirs")) {
-			return meet.Limits{}, &usage{errTheirs, fmt.Sprintf("-%c %v%s", p.Flag.Short, errTheirs,
-				helpOf(parsed.Selected()))}
+			name := "--" + p.Flag.Name
+			if p.Flag.Short != 0 {
+				name = "-" + string(p.Flag.Short)
+			}
+			return meet.Limits{}, &usage{errTheirs, fmt.Sprintf("%s %v%s", name, errTheirs, helpOf(parsed.Selected()))}
 		}
 	}
 	return meet.Limits{Size: f.MaxSize, NumQP: f.MaxQP, Memory: f.MaxMemory, Time: f.MaxTime}, nil

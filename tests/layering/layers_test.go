@@ -142,7 +142,8 @@ var layers = []struct {
 			"internal/socket", tool + "config",
 			tool + "device", tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
 			tool + "rstream", tool + "meet", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve",
-			tool + "sysfs", tool + "launch", tool + "admin", tool + "top", tool + "bugreport", tool + "demo", tool + "doctor"}},
+			tool + "sysfs", tool + "launch", tool + "admin", tool + "top", tool + "bugreport", tool + "demo",
+			tool + "doctor"}},
 	}},
 	{"the front page, and programs to copy", []row{
 		{"github.com/goroce/goroce", nil},

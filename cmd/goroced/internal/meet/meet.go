@@ -166,3 +166,6 @@ func (c *Conn) LocalIP() netip.Addr {
 	}
 	return ap.Addr().Unmap().WithZone("")
 }
+
+// Peek returns the next n bytes from the peer, which Receive will return.
+func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }

@@ -185,8 +185,8 @@ func (l *Limits) Check(size, numQP, memory int, d time.Duration) error {
 		{"-s times -q", "bytes of memory for all messages", memory, l.Memory, "--max-memory"},
 	} {
 		if c.asked > c.most {
-			return fmt.Errorf("%w: %s asks for %d %s, at most %d are allowed (%s there)", ErrLimit, c.name, c.asked, c.unit,
-				c.most, c.flag)
+			return fmt.Errorf("%w: %s asks for %d %s, at most %d are allowed (%s there)", ErrLimit, c.name, c.asked,
+				c.unit, c.most, c.flag)
 		}
 	}
 	return nil

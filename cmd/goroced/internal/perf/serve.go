@@ -34,8 +34,9 @@ func Serve(ctx context.Context, dev ib.Device, o Options, limits meet.Limits, do
 			if o.Port != Defaults(Write, BW).Port {
 				port = fmt.Sprintf(" -p %d", o.Port)
 			}
-			fmt.Fprintf(o.Log, "waiting for clients on TCP port %d, one after the other: `goroced perf OP TEST%s HOST`%s\n",
-				o.Port, port, o.Here.Client("goroced perf OP TEST"+port+" %s %v"))
+			fmt.Fprintf(o.Log,
+				"waiting for clients on TCP port %d, in turn: `goroced perf OP TEST%s HOST`%s\n", o.Port, port,
+				o.Here.Client("goroced perf OP TEST"+port+" %s %v"))
 		},
 		Play: func(ctx context.Context, c *meet.Client) error {
 			own := o

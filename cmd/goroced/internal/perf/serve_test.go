@@ -97,19 +97,25 @@ func TestServe(t *testing.T) {
 
 // TestServeLimits: what a client may not ask is refused at once, with the limit, and the next client is served.
 func TestServeLimits(t *testing.T) {
-	for want, change := range map[string]func(*Options){
-		"-s asks for 1048577 bytes of a message, at most 1048576 are allowed (--max-size there)":     func(o *Options) { o.Size = 1<<20 + 1 },
-		"-q asks for 9 queue pairs, at most 8 are allowed (--max-qp there)":                          func(o *Options) { o.NumQP = 9 },
-		"-D asks for 61 seconds, at most 60 are allowed (--max-time there)":                          func(o *Options) { o.Duration = 61 * time.Second },
-		"-s times -q asks for 8388608 bytes of memory for all messages, at most 4194304 are allowed": func(o *Options) { o.NumQP, o.Size = 4, 1<<20 },
+	for _, c := range []struct {
+		want   string
+		change func(*Options)
+	}{
+		{"-s asks for 1048577 bytes of a message, at most 1048576 are allowed (--max-size there)",
+			func(o *Options) { o.Size = 1<<20 + 1 }},
+		{"-q asks for 9 queue pairs, at most 8 are allowed (--max-qp there)", func(o *Options) { o.NumQP = 9 }},
+		{"-D asks for 61 seconds, at most 60 are allowed (--max-time there)",
+			func(o *Options) { o.Duration = 61 * time.Second }},
+		{"-s times -q asks for 8388608 bytes of memory for all messages, at most 4194304 are allowed",
+			func(o *Options) { o.NumQP, o.Size = 4, 1<<20 }},
 	} {
 		simulated(t, func(t *testing.T, p *place) {
 			h := p.serve(t)
-			client := h.client(t, p, with(Defaults(Write, BW), change))
-			if err := client.Wait(t); !errors.Is(err, meet.ErrRefused) || !strings.Contains(err.Error(), want) {
-				t.Errorf("got error %v, want %v that says %q", err, meet.ErrRefused, want)
+			client := h.client(t, p, with(Defaults(Write, BW), c.change))
+			if err := client.Wait(t); !errors.Is(err, meet.ErrRefused) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want %v that says %q", err, meet.ErrRefused, c.want)
 			}
-			h.Await(t, h.Log, "client .*"+regexp.QuoteMeta(want))
+			h.Await(t, h.Log, "client .*"+regexp.QuoteMeta(c.want))
 			h.works(t, p)
 		})
 	}
@@ -136,7 +142,8 @@ func TestServeBadClients(t *testing.T) {
 		}, "a text of 4294967295 bytes"},
 		{"leaves", func(t *testing.T, p *place, h *host) { dial(t, h).Close() }, "EOF"},
 		{"a C tool", func(t *testing.T, p *place, h *host) {
-			if err := h.client(t, p, with(Defaults(Write, BW), func(o *Options) { o.mute = true })).Wait(t); err == nil {
+			client := h.client(t, p, with(Defaults(Write, BW), func(o *Options) { o.mute = true }))
+			if err := client.Wait(t); err == nil {
 				t.Error("the C tool was served")
 			}
 		}, "does not tell its options"},
@@ -196,10 +203,11 @@ func TestServeBusy(t *testing.T) {
 		h.clients = all
 		first.Await(t, first.Out, " remote address:")
 		second := h.client(t, p, Defaults(Write, BW))
-		if err := second.Wait(t); !errors.Is(err, meet.ErrRefused) || !strings.Contains(err.Error(), "busy with client") {
+		if err := second.Wait(t); !errors.Is(err, meet.ErrRefused) ||
+			!strings.Contains(err.Error(), "busy with client") {
 			t.Errorf("got error %v, want %v, busy", err, meet.ErrRefused)
 		}
-		third := h.client(t, p, with(Defaults(Write, BW), func(o *Options) { o.Iters = 10 })) // the first ends meanwhile
+		third := h.client(t, p, with(Defaults(Write, BW), func(o *Options) { o.Iters = 10 })) // waits for the first
 		if err := errors.Join(first.Wait(t), third.Wait(t)); err != nil {
 			t.Error(err)
 		}

@@ -56,8 +56,9 @@ func TestMismatch(t *testing.T) {
 						words := strings.Fields(c.run)
 						run = strings.Join(append(append(words[:4:4], "-R"), words[4:]...), " ")
 					}
-					for name, want := range map[*end]string{server: "run here `" + run + "`", client: "or there `" + run + "`"} {
-						err := name.Wait(t)
+					for e, want := range map[*end]string{server: "run here `" + run + "`",
+						client: "or there `" + run + "`"} {
+						err := e.Wait(t)
 						if !errors.Is(err, meet.ErrMismatch) || !strings.Contains(err.Error(), want) {
 							t.Errorf("got error %v, want %v that says %q", err, meet.ErrMismatch, want)
 						}
@@ -85,7 +86,8 @@ func TestEnough(t *testing.T) {
 		simulated(t, func(t *testing.T, p *place) {
 			serverDev, clientDev := p.open(wrap.FaultConfig{}), p.open(wrap.FaultConfig{})
 			server := p.start(t, serverDev, with(o, func(o *Options) { o.Size, o.All = 4096, true }))
-			client := p.startClient(t, server, serverDev, clientDev, with(o, func(o *Options) { o.Size, o.Iters = 64, 10 }))
+			o.Size, o.Iters = 64, 10
+			client := p.startClient(t, server, serverDev, clientDev, o)
 			if err := errors.Join(server.Wait(t), client.Wait(t)); err != nil {
 				t.Errorf("%v: %v", o.label(), err)
 			}
