@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -269,6 +270,19 @@ func (s *script) swap(_, theirs []byte, _ time.Duration) error {
 	copy(theirs, s.answers[0])
 	s.answers = s.answers[1:]
 	return nil
+}
+
+// TestIdleFigures: what the server of a one-sided test reports, which has measured nothing, is not looked at.
+func TestIdleFigures(t *testing.T) {
+	o := Defaults(Write, BW)
+	o.Host = "server"
+	nan := string(binary.BigEndian.AppendUint64(nil, math.Float64bits(math.NaN())))
+	s := &session{o: &o, t: o.traits(), e: &endpoint{local: make([]address, 1), remote: make([]address, 1)},
+		meeting: &script{meeting: &tcpMeeting{}, answers: []string{message, nan, nan, nan, nan, nan, message}}}
+	s.report.Results = []Row{{Bandwidth: &Bandwidth{}}}
+	if err := s.finish(); err != nil {
+		t.Errorf("got error %v", err)
+	}
 }
 
 // TestOtherEnds: what meets a goroce end and is no perftest is refused, and the

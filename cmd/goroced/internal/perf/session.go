@@ -192,7 +192,11 @@ func (s *session) attend() error {
 		if err := s.step(); err != nil {
 			return err
 		}
-		row, err := s.swapFigures(&Row{Bandwidth: &Bandwidth{}})
+		theirs, err := s.swapFigures(&Row{Bandwidth: &Bandwidth{}})
+		if err != nil {
+			return err
+		}
+		row, err := theirs.row()
 		if err != nil {
 			return err
 		}
@@ -241,7 +245,11 @@ func (s *session) bandwidth(ctx context.Context, size int) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		row.add(&theirs)
+		other, err := theirs.row()
+		if err != nil {
+			return Row{}, err
+		}
+		row.add(&other)
 	}
 	if wait && s.o.Op == Send {
 		return row, s.step()
@@ -280,17 +288,17 @@ func (s *session) finish() error {
 	return s.step()
 }
 
-// swapFigures sends the peer this end's result, and returns the peer's.
-func (s *session) swapFigures(mine *Row) (Row, error) {
-	var theirs figures
+// swapFigures sends the peer this end's result, and returns the peer's. Those of an end that has measured nothing mean
+// nothing: ib_write_bw's server sends NaNs.
+func (s *session) swapFigures(mine *Row) (theirs figures, err error) {
 	for i, v := range mine.figures() {
 		var msg [8]byte
 		if err := s.meeting.swap(binary.BigEndian.AppendUint64(nil, v), msg[:], 0); err != nil {
-			return Row{}, err
+			return figures{}, err
 		}
 		theirs[i] = binary.BigEndian.Uint64(msg[:])
 	}
-	return theirs.row()
+	return theirs, nil
 }
 
 // Intervals of progress messages: runs with a given duration that are longer show progress from the start, runs with a

@@ -81,8 +81,8 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// TestServeBadClients: what a client may not ask is refused with the limit, what it says or does not say holds the server
-// up for a limited time, and the next is served.
+// TestServeBadClients: what a client may not ask is refused with the limit, what it says or does not say holds the
+// server up for a limited time, and the next is served.
 func TestServeBadClients(t *testing.T) {
 	asks := func(change func(*Options)) func(*testing.T, *place, *host) error {
 		return func(t *testing.T, p *place, h *host) error {

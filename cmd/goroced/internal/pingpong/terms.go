@@ -10,10 +10,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// Two goroce ends tell each other their options (meet.Agree) before they exchange addresses. A client does not know what
-// its server is, so it sends its addresses as the C tools do, but writes the PSN of the first in upper case: C tools do
-// not care. A goroce server answers such an address with a line, the greeting, as long as an address. The client repeats
-// the greeting, behind its addresses, both tell their options, and begin with the addresses from the start.
+// Two goroce ends tell each other their options (meet.Agree) before they exchange addresses. A client does not know
+// what its server is, so it sends its addresses as the C tools do, but writes the PSN of the first in upper case: C
+// tools do not care. A goroce server answers such an address with a line, the greeting, as long as an address. The
+// client repeats the greeting, behind its addresses, both tell their options, and begin with the addresses from the
+// start.
 const (
 	greetingText = "goroced: tell me your options"
 
@@ -84,8 +85,8 @@ func (o *Options) commandLine(host string) string {
 	return text + terms.Flags(o, &base) + host
 }
 
-// introduce tells a goroce peer this end's options, and refuses options that do not fit. A client has sent its addresses
-// when it returns. maxTime is how long a server lets its clients play, 0 if that is not known.
+// introduce tells a goroce peer this end's options, and refuses options that do not fit. A client has sent its
+// addresses when it returns. maxTime is how long a server lets its clients play, 0 if that is not known.
 func (e *endpoint) introduce(conn *meet.Conn) (maxTime time.Duration, err error) {
 	conn.Limit(e.o.Timeout)
 	decide := func(theirs *meet.Terms) error {

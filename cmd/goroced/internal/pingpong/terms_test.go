@@ -62,7 +62,10 @@ func TestMismatch(t *testing.T) {
 				for _, e := range []struct {
 					*end
 					want []string
-				}{{server, []string{c.here, "run here `" + c.run + "`"}}, {client, []string{"or there `" + c.run + "`"}}} {
+				}{
+					{server, []string{c.here, "run here `" + c.run + "`"}},
+					{client, []string{"or there `" + c.run + "`"}},
+				} {
 					err := e.Wait(t)
 					for _, want := range e.want {
 						if !errors.Is(err, meet.ErrMismatch) || !strings.Contains(err.Error(), want) {
