@@ -109,7 +109,7 @@ var examples = map[string][]example{
 	},
 	"run": {
 		{"goroced run -- ibv_devices", "a program of rdma-core"},
-		{"goroced run -- ib_write_bw -x 0 192.0.2.7", "one of perftest"},
+		{"goroced run -- ib_write_bw -x 192.0.2.1 192.0.2.7", "one of perftest, from the first address to the second"},
 	},
 	"schema": {
 		{"goroced schema qp", "what goroced qp --json prints"},
