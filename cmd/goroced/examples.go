@@ -66,7 +66,9 @@ var examples = map[string][]example{
 	},
 	"fault add": {
 		{"goroced fault add drop -p 0.01 --for 1m", "lose one packet in a hundred, for a minute"},
-		{"goroced fault add delay --delay 5ms --peer 192.0.2.7", "make one peer slow"},
+		{"goroced fault add delay --delay 5ms --jitter 1ms --peer 192.0.2.7", "make one peer slow"},
+		{"goroced fault add drop --burst-begin 0.001 --burst-end 0.1", "lose ten packets in a row now and then"},
+		{"goroced fault add limit --rate 1G --buffer 2ms", "send through a link of 1 Gb/s with a queue of 2 ms"},
 	},
 	"fault clear": {
 		{"goroced fault clear", "as if nothing had been"},

@@ -25,7 +25,8 @@ type indexOption struct {
 	short, long string
 }
 
-// Programs that take an index of the GID table take no address there: perftest refuses one, and the ping-pongs read 10.0.0.1 as index 10.
+// Programs that take an index of the GID table take no address there: perftest refuses one, and the ping-pongs read
+// 10.0.0.1 as index 10.
 var (
 	indexOptions = []indexOption{
 		{regexp.MustCompile(`^ib_(send|write|read|atomic)_(bw|lat)$`), "-x", "--gid-index"},
@@ -95,8 +96,8 @@ func indexed(ctx context.Context, path string, args []string, variable string) (
 	return args, nil
 }
 
-// findGID looks an address up in the GID tables of a daemon's devices, or of one. several reports whether the daemon has
-// more than one.
+// findGID looks an address up in the GID tables of a daemon's devices, or of one. several reports whether the daemon
+// has more than one.
 func findGID(ctx context.Context, path, device string, addr netip.Addr) (name string, index int, several bool,
 	err error) {
 	conn, err := socket.Dial(socket.Client, path)
