@@ -81,7 +81,7 @@ func TestFault(t *testing.T) {
 		{"fault add limit" + socket, exitFailure, "1000000 to 1000000000000 bit/s"},
 		{"fault add limit --rate 10Mbit" + socket, exitUsage, "100M or 2.5G"},
 		{"fault add drop --jitter 1ms" + socket, exitFailure, "unless the action is delay"},
-		{"fault add drop --burst-begin 0.1" + socket, exitFailure, "Begin and End"},
+		{"fault add drop --burst-begin 0.1" + socket, exitFailure, "Burst is begin 0.1, end 0"},
 		{"fault add truncate --direction out" + socket, exitFailure, "the action is truncate"},
 		{"fault add drop --opcode sned" + socket, exitUsage, `"send"`},
 		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},

@@ -143,7 +143,7 @@ func (r *Rule) check() error {
 		{!limited || within(r.Buffer, MaxBuffer), "Buffer", r.Buffer, fmt.Sprintf("up to %v", MaxBuffer)},
 		{limited || r.Buffer == 0, "Buffer", r.Buffer, "0, unless the action is limit"},
 		{r.Larger >= 0 && r.Larger <= maxPacket, "Larger", r.Larger, fmt.Sprintf("up to %d", maxPacket)},
-		{r.Burst.valid(), "Burst", r.Burst, "Begin and End, each more than 0 up to 1, or none; Loss 0"},
+		{r.Burst.valid(), "Burst", r.Burst, "probabilities of its begin and its end, more than 0 up to 1, or none"},
 		{r.Action != ActTruncate || r.Direction == DirIn, "Direction", r.Direction, "in, as the action is truncate"},
 		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
 		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
@@ -161,6 +161,15 @@ func texts[T ~string](names []T) (list []string) {
 		list = append(list, string(n))
 	}
 	return list
+}
+
+// String returns the probabilities in words.
+func (b Burst) String() string {
+	text := fmt.Sprintf("begin %v, end %v", b.Begin, b.End)
+	if b.Loss != 0 {
+		text += fmt.Sprintf(", loss %v", b.Loss)
+	}
+	return text
 }
 
 // valid reports whether a rule may have the bursts.
