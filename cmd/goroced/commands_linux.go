@@ -17,7 +17,7 @@ type linuxCommands struct {
 	Top      topCmd       `cmd:"" help:"Show what the queue pairs of a running daemon's clients do, as it happens."`
 	Capture  captureCmd   `cmd:"" help:"Capture packets of a running daemon."`
 	Watch    watchCmd     `cmd:"" help:"Explain the packets of a running daemon as they come."`
-	Fault    faultCmd     `cmd:"" help:"Drop, delay, duplicate or corrupt packets of a running daemon, to test applications."`
+	Fault    faultCmd     `cmd:"" help:"Lose, delay, reorder, mark or damage packets of a running daemon, to test applications."`
 	Run      runCmd       `cmd:"" help:"Run a program in C that uses libibverbs, as it is, over the daemon."`
 	Env      envCmd       `cmd:"" help:"Print the environment variables by which programs in C use the daemon."`
 	Spawn    spawnCmd     `cmd:"" hidden:"" help:"Start a daemon for run."`

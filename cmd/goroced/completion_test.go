@@ -35,6 +35,7 @@ var offers = []struct {
 	{"goroced devinfo --js", "--json"},
 	{"goroced fault ", "add list clear"},
 	{"goroced fault add d", "drop delay duplicate"},
+	{"goroced fault add m", "mark"},
 	{"goroced fault add drop --direction ", "in out"},
 	{"goroced fault add drop --opcode read", "read read-response"},
 	{"goroced config ", "check init show"},

@@ -66,7 +66,9 @@ var examples = map[string][]example{
 	},
 	"fault add": {
 		{"goroced fault add drop -p 0.01 --for 1m", "lose one packet in a hundred, for a minute"},
-		{"goroced fault add delay --delay 5ms --peer 192.0.2.7", "make one peer slow"},
+		{"goroced fault add delay --delay 5ms --jitter 1ms --peer 192.0.2.7", "make one peer slow"},
+		{"goroced fault add drop --burst-begin 0.001 --burst-end 0.1", "lose ten packets in a row now and then"},
+		{"goroced fault add limit --rate 1G --buffer 2ms", "send through a link of 1 Gb/s with a queue of 2 ms"},
 	},
 	"fault clear": {
 		{"goroced fault clear", "as if nothing had been"},
@@ -86,12 +88,15 @@ var examples = map[string][]example{
 	"perf": {
 		{"goroced perf write bw", "the server"},
 		{"goroced perf write bw 192.0.2.7", "its client"},
-		{"goroced perf send lat -n 10000 --out_json=- 192.0.2.7", "a report for programs"},
+		{"goroced perf serve", "a server that stays, for all tests"},
+		{"goroced perf read bw -s 64K -q 4 192.0.2.7", "one of its clients"},
+		{"goroced perf send lat -n 10000 --json 192.0.2.7", "a report for programs"},
 	},
 	"pingpong": {
 		{"goroced pingpong", "the server"},
 		{"goroced pingpong 192.0.2.7", "its client"},
-		{"goroced pingpong --service ud -s 1024 -c 192.0.2.7", "datagrams, with their data compared"},
+		{"goroced pingpong serve", "a server that stays"},
+		{"goroced pingpong --service ud -s 1024 -c 192.0.2.7", "its client: datagrams, with their data compared"},
 	},
 	"qp": {
 		{"goroced qp --json", "with owners and traffic"},
@@ -106,7 +111,7 @@ var examples = map[string][]example{
 	},
 	"run": {
 		{"goroced run -- ibv_devices", "a program of rdma-core"},
-		{"goroced run -- ib_write_bw -x 0 192.0.2.7", "one of perftest"},
+		{"goroced run -- ib_write_bw -x 192.0.2.1 192.0.2.7", "one of perftest, from the first address to the second"},
 	},
 	"schema": {
 		{"goroced schema qp", "what goroced qp --json prints"},

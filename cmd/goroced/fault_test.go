@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/admin"
 	"github.com/goroce/goroce/roce"
@@ -48,10 +50,21 @@ func TestFault(t *testing.T) {
 		{"fault add delay --delay 5ms --opcode ack --direction in -p 0.5 --seed 4 -d a",
 			"a fault 2: delay by 5ms direction in opcode ack probability 0.5 seed 4 ttl 10m0s left "},
 		{"fault add drop --for 0s --seed 5", "a fault 3: drop seed 5; matched 0, hit 0\n"},
+		{"fault add limit --rate 2.5G --buffer 3ms --seed 6 --for 0",
+			"a fault 4: limit to 2500000000 bit/s buffer 3ms seed 6; "},
+		{"fault add limit --rate 10M --seed 6 --for 0", "a fault 5: limit to 10000000 bit/s buffer 1ms seed 6; "},
+		{"fault add drop --burst-begin 0.01 --burst-end 0.5 --larger 4K -p 0.9 --seed 6 --for 0",
+			"a fault 6: drop in bursts that begin with 0.01 and end with 0.5 larger than 4096 probability 0.9 seed 6"},
+		{"fault add delay --jitter 5ms --seed 6 --for 0", "a fault 7: delay jitter 5ms seed 6; "},
+		{"fault add reorder --seed 6 --for 0", "a fault 8: reorder by 1ms seed 6; "},
+		{"fault add mark --seed 6 --for 0", "a fault 9: mark seed 6; "},
+		{"fault add truncate --seed 6 --for 0", "a fault 10: truncate direction in seed 6; "},
 		{"fault list --json", `"opcode": "ack"`},
+		{"fault list --json", `"burst_end": 0.5`},
+		{"fault list --json", `"rate": 2500000000`},
 		{"fault clear 1", "1 removed\n"},
 		{"fault list", "a fault 2: delay"},
-		{"fault clear", "2 removed\n"},
+		{"fault clear", "9 removed\n"},
 		{"fault list", ""},
 	} {
 		if out := success(t, strings.Fields(c.args+socket)...); !strings.HasPrefix(out, c.want) &&
@@ -64,7 +77,12 @@ func TestFault(t *testing.T) {
 		code int
 		want string
 	}{
-		{"fault add explode" + socket, exitUsage, `"drop","delay","duplicate","corrupt"`},
+		{"fault add explode" + socket, exitUsage, `"drop","delay","duplicate","corrupt","reorder","mark"`},
+		{"fault add limit" + socket, exitFailure, "1000000 to 1000000000000 bit/s"},
+		{"fault add limit --rate 10Mbit" + socket, exitUsage, "100M or 2.5G"},
+		{"fault add drop --jitter 1ms" + socket, exitFailure, "unless the action is delay"},
+		{"fault add drop --burst-begin 0.1" + socket, exitFailure, "Burst is begin 0.1, end 0"},
+		{"fault add truncate --direction out" + socket, exitFailure, "the action is truncate"},
 		{"fault add drop --opcode sned" + socket, exitUsage, `"send"`},
 		{"fault add drop -d b" + socket, exitFailure, "allowed: a"},
 		{"fault clear 7" + socket, exitFailure, "list them"},
@@ -101,6 +119,57 @@ func TestCaptureInterrupted(t *testing.T) {
 		t.Errorf("exit code %d: %q", code, p.err.String())
 	}
 	linktest.Tshark(t, file, 0)
+}
+
+// TestFaultKinds: each kind of fault disturbs the packets of two programs at a daemon, which play on, and is counted.
+func TestFaultKinds(t *testing.T) {
+	for _, c := range []struct {
+		add     string
+		counter string        // that tells of it, "" if none is certain to
+		least   time.Duration // of the game
+	}{
+		{"drop -p 0.05", "", 0},
+		{"drop --larger 1000 -n 3", "", 0},
+		{"drop --burst-begin 0.02 --burst-end 0.5", "", 0},
+		{"delay --delay 100us", "", 40 * 2 * 100 * time.Microsecond},
+		{"delay --jitter 500us", "out_of_seq_request", 0},
+		{"duplicate -p 0.5", "duplicate_request", 0},
+		{"corrupt -p 0.02", "rx_icrc_errors", 0},
+		{"reorder -p 0.2", "out_of_seq_request", 0},
+		{"mark", "np_cnp_sent", 0},
+		{"truncate -p 0.02", "rx_icrc_errors", 0},
+		{"limit --rate 20M --buffer 20ms", "", 40 * 2 * 3000 * 8 * time.Second / 20_000_000},
+	} {
+		t.Run(c.add, func(t *testing.T) {
+			t.Parallel()
+			d := newServed(t)
+			success(t, with("fault add "+c.add+" --seed 5", d.admin)...)
+			game := "pingpong -c -n 40 -s 3000 --ack-timeout 16 -p " + freePort(t)
+			server, _ := startUntil(t, "waiting for a client", with(game, d.client)...)
+			began := time.Now()
+			success(t, with(game+" "+d.addr, d.client)...)
+			if took := time.Since(began); took < c.least {
+				t.Errorf("it took %v, want at least %v", took, c.least)
+			}
+			if code := server.wait(t); code != 0 {
+				t.Errorf("the server: exit code %d: %s", code, server.err.String())
+			}
+			var faults []admin.Fault
+			if err := json.Unmarshal([]byte(success(t, with("fault list --json", d.admin)...)), &faults); err != nil {
+				t.Fatal(err)
+			}
+			if len(faults) != 1 || faults[0].Hits == 0 || faults[0].Count > 0 && faults[0].Hits != faults[0].Count {
+				t.Errorf("got faults %+v, want one with hits", faults)
+			}
+			var stat map[string]map[string]int64
+			if err := json.Unmarshal([]byte(success(t, with("stat --json", d.admin)...)), &stat); err != nil {
+				t.Fatal(err)
+			}
+			if c.counter != "" && stat["goroce_lo"][c.counter] == 0 {
+				t.Errorf("%s is 0, of %v", c.counter, stat)
+			}
+		})
+	}
 }
 
 // TestFaultSeen: whoever looks at a daemon sees that faults disturb its packets, and the log has them, also when they

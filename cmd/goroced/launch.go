@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/launch"
@@ -20,7 +21,9 @@ func (*runCmd) Help() string {
 	return "The program may be any that is linked with libibverbs, or loads it: it is run as it is, with goroce's in " +
 		"place of the machine's, and its exit status is that of `goroced run`. If no daemon runs, one is started for " +
 		"this user, which ends a minute after its last client. The libraries are built once with cc, in the user's " +
-		"cache; $GOROCE_LIB names a directory that has them already. See docs/dropin.md."
+		"cache; $GOROCE_LIB names a directory that has them already. Where perftest's ib_*_bw and ib_*_lat or the " +
+		"ibv_*_pingpong take an index of the GID table (-x, -g), an address may be given, or be in $GOROCE_GID. See " +
+		"docs/dropin.md."
 }
 
 // Run runs the subcommand.
@@ -39,6 +42,9 @@ func (c *runCmd) Run(a *app) error {
 	ready, err := launch.Prepare(a.ctx, c.Socket, func(line string) { fmt.Fprintf(a.err, "goroced: run: %s\n", line) })
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
+	}
+	if args, err = indexed(a.ctx, ready.Socket, args, os.Getenv(gidVariable)); err != nil {
+		return err
 	}
 	return ready.Exec(program, args)
 }

@@ -109,7 +109,7 @@ func run(args []string) int {
 func newParser(cl *commandLine) *kong.Kong {
 	parser := kong.Must(cl, kong.Name("goroced"), kong.Vars{"version": readVersion().String()},
 		kong.Description("RDMA over Converged Ethernet (RoCEv2) in user space. Start with `goroced demo`."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses, durations, sizes)
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), addresses, durations, sizes, bitrates)
 	addExamples(parser.Model.Node)
 	return parser
 }

@@ -52,6 +52,54 @@ func TestPerf(t *testing.T) {
 	}
 }
 
+// TestPerfServe: a server that stays serves one client after the other, prints a report of each in a line, and ends
+// with SIGINT as it should.
+func TestPerfServe(t *testing.T) {
+	port, addr := freePort(t), linktest.Loopback().String()
+	server, _ := startUntil(t, "waiting for clients", "perf", "serve", "-p", port, "--addr", addr, "--json",
+		"--max-size", "64K")
+	client := []string{"--json", "-u", "18", "-p", port, "--addr", linktest.Loopback().String(), addr}
+	for _, args := range []string{"perf write bw -n 200", "perf send lat -n 100 -s 64", "perf send bw -n 100 -b -q 2"} {
+		var rep perf.Report
+		out := success(t, append(strings.Fields(args), client...)...)
+		if err := json.Unmarshal([]byte(out), &rep); err != nil || len(rep.Results) != 1 {
+			t.Errorf("goroced %s: %v, printed\n%s", args, err, out)
+		}
+	}
+	want := "-s asks for 65537 bytes of a message, at most 65536 are allowed (--max-size there)"
+	if p, code := goroced(t, append(strings.Fields("perf write bw -s 65537"), client...)...); code != exitFailure ||
+		!strings.Contains(p.err.String(), want) {
+		t.Errorf("too long: exit code %d, %s\nwant %d, %q", code, p.err.String(), exitFailure, want)
+	}
+	if err := server.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := server.wait(t); code != 0 || !strings.Contains(server.err.String(), want) {
+		t.Errorf("the server: exit code %d, %s", code, server.err.String())
+	}
+	if got := strings.Split(strings.TrimSpace(server.out.String()), "\n"); len(got) != 3 {
+		t.Errorf("the server printed\n%s\nwant three lines", server.out.String())
+	}
+}
+
+// TestPingpongServe: a server that stays plays with one client after the other, and ends with SIGINT as it should.
+func TestPingpongServe(t *testing.T) {
+	port, addr := freePort(t), linktest.Loopback().String()
+	server, _ := startUntil(t, "waiting for clients", "pingpong", "serve", "-p", port, "--addr", addr)
+	client := []string{"-n", "50", "-p", port, "--ack-timeout", "18", "--addr", linktest.Loopback().String(), addr}
+	for _, args := range []string{"pingpong -c -s 64K", "pingpong --service ud", "pingpong --service srq -q 3"} {
+		if out := success(t, append(strings.Fields(args), client...)...); !strings.Contains(out, "50 iters in ") {
+			t.Errorf("goroced %s printed\n%s", args, out)
+		}
+	}
+	if err := server.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := server.wait(t); code != 0 || strings.Count(server.out.String(), "50 iters in ") != 3 {
+		t.Errorf("the server: exit code %d, %s\n%s", code, server.err.String(), server.out.String())
+	}
+}
+
 // TestPerfFiles: a report, a CPU profile and a capture where they were asked for.
 func TestPerfFiles(t *testing.T) {
 	port, addr := freePort(t), linktest.Loopback().String()
@@ -80,7 +128,11 @@ func TestPerfErrors(t *testing.T) {
 		want string
 	}{
 		{"perf", exitUsage, "<op>"},
-		{"perf flush bw", exitUsage, "send, write, read, atomic"},
+		{"perf flush bw", exitUsage, "send, write, read, atomic, serve"},
+		{"perf write", exitUsage, "<test>"},
+		{"perf serve -s 64K", exitUsage, "-s is for the clients"},
+		{"perf serve bw", exitUsage, "\"bw\""},
+		{"perf serve --max-size 0", exitUsage, "--max-size"},
 		{"perf write rate", exitUsage, "bw, lat"},
 		{"perf write bw -c DC", exitUsage, "RC, UC, UD"},
 		{"perf atomic bw -A NAND", exitUsage, "FETCH_AND_ADD, CMP_AND_SWAP"},

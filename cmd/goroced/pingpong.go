@@ -8,15 +8,16 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/goroce/goroce/cmd/goroced/internal/meet"
 	"github.com/goroce/goroce/cmd/goroced/internal/pingpong"
 	"github.com/goroce/goroce/ib"
 )
 
 // pingpongCmd is `goroced pingpong`. Short flags are those of ibv_rc_pingpong and the other ping-pongs of libibverbs.
 type pingpongCmd struct {
-	Host string `arg:"" optional:"" help:"Host of the server. Without it this end is the server."`
+	Host string `complete:"serve" arg:"" optional:"" help:"Host of the server. Without it this end is the server; serve is one that takes clients one after the other, each with the options that it has."`
 
-	Service pingpong.Service `complete:"rc,uc,ud,srq" default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
+	Service pingpong.Service `theirs:"" complete:"rc,uc,ud,srq" default:"rc" placeholder:"S" help:"Transport service: rc, uc, ud, or srq, which is RC on a shared receive queue (default ${default}); the same at both ends."`
 
 	Port    int     `short:"p" default:"18515" help:"TCP port of the server."`
 	IBPort  int     `name:"ib-port" short:"i" default:"1" help:"Port of the device: 1."`
@@ -35,6 +36,7 @@ type pingpongCmd struct {
 	Retry      int           `option:"RetryCount" default:"7" help:"How often a packet is sent again before the peer counts as gone (rc and srq)."`
 	Pcap       string        `placeholder:"FILE" type:"path" help:"Capture all packets to a pcapng file."`
 
+	servingFlags
 	deviceFlags
 	faultFlags
 	refusedFlags
@@ -76,7 +78,9 @@ func (f *refusedFlags) check() error {
 func (*pingpongCmd) Help() string {
 	return "The peer may be rdma-core's ibv_rc_pingpong, or ibv_uc_, ibv_ud_ or ibv_srq_pingpong with that " +
 		"--service, on a real device or on rdma_rxe; it needs -g INDEX (ibv_devinfo -v lists its addresses; take a " +
-		"RoCE v2 one that is IPv4 if ours is). On one machine give each end an address of its own: `goroced pingpong " +
+		"RoCE v2 one that is IPv4 if ours is). Two ends of goroced refuse options that do not fit. Or run `goroced " +
+		"pingpong serve` at one end: it takes goroced clients one after the other, and the options of each, within " +
+		"its limits. On one machine give each end an address of its own: `goroced pingpong " +
 		"--addr 127.0.0.1` and `goroced pingpong --addr 127.0.0.2 127.0.0.1`."
 }
 
@@ -89,6 +93,14 @@ func (c *pingpongCmd) Run(a *app, parsed *kong.Context) error {
 	if err != nil {
 		return err
 	}
+	var limits meet.Limits
+	serve := c.Host == serving
+	if serve {
+		if limits, err = c.limits(parsed); err != nil {
+			return err
+		}
+		c.Host = ""
+	}
 	c.at(&c.GIDIdx)
 	c.toward(a.ctx, c.Host, c.GIDIdx.given())
 	return c.with(a.ctx, faults, c.Pcap, func(d ib.Device) (err error) {
@@ -98,6 +110,9 @@ func (c *pingpongCmd) Run(a *app, parsed *kong.Context) error {
 		}
 		o.Both = bothEnds(parsed)
 		o.Here = c.here(d)
+		if serve {
+			return pingpong.Serve(a.ctx, d, o, limits)
+		}
 		_, err = pingpong.Run(a.ctx, d, o)
 		return err
 	})

@@ -124,6 +124,24 @@ var durations = kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFun
 		return nil
 	}))
 
+// bitrates has kong take bits a second, such as 100M or 2.5G: units are powers of 1000, as networks have them.
+var bitrates = kong.NamedMapper("bitrate", kong.MapperFunc(
+	func(ctx *kong.DecodeContext, to reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("bitrate", &text); err != nil {
+			return err
+		}
+		number := strings.TrimRight(text, "kKmMgGtT")
+		unit := strings.ToUpper(text[len(number):])
+		factor, known := map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[unit]
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || !known || !(n >= 0 && n*factor < 1<<53) {
+			return fmt.Errorf("%q is no rate; want bits a second, such as 100M or 2.5G", text)
+		}
+		to.SetInt(int64(n * factor))
+		return nil
+	}))
+
 // sizes has kong take numbers of bytes, such as 65536, 64K or 1M: units are powers of 1024, as in perftest and iperf.
 var sizes = kong.NamedMapper("size", kong.MapperFunc(
 	func(ctx *kong.DecodeContext, to reflect.Value) error {

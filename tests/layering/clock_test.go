@@ -58,6 +58,7 @@ var realClock = map[string]string{
 	tool + "doctor/probe.go":  "deadline of a socket",
 	tool + "launch/daemon.go": "looks again and again whether another process has started, or ended",
 	tool + "meet/meet.go":     "deadline of a socket",
+	tool + "meet/serve.go":    "deadline of a client of a socket; perf and pingpong run it with roce/simtest",
 	tool + "serve/http.go":    "limits the wait for shards; its test is in a bubble",
 	tool + "serve/notify.go":  "systemd's watchdog",
 	tool + "serve/peer.go":    "deadline of a socket",

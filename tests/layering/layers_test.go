@@ -141,8 +141,9 @@ var layers = []struct {
 			"roce/host", "roce/daemon/client", "roce/daemon/server", tool + "similar", tool + "term",
 			"internal/socket", tool + "config",
 			tool + "device", tool + "completion", tool + "decode", tool + "manpage", tool + "explain", tool + "rping",
-			tool + "rstream", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve", tool + "sysfs",
-			tool + "launch", tool + "admin", tool + "top", tool + "bugreport", tool + "demo", tool + "doctor"}},
+			tool + "rstream", tool + "meet", tool + "pingpong", tool + "perf", tool + "devinfo", tool + "serve",
+			tool + "sysfs", tool + "launch", tool + "admin", tool + "top", tool + "bugreport", tool + "demo",
+			tool + "doctor"}},
 	}},
 	{"the front page, and programs to copy", []row{
 		{"github.com/goroce/goroce", nil},

@@ -1,9 +1,9 @@
 // Package wrap has Links that wrap other Links. They work with every driver. This is their order, from the engine down:
 //
 //	Fault    what happens to frames in a bad network (FaultConfig), from a seed
-//	Rules    drops, delays and duplicates the frames that rules select (Rules.Above)
+//	Rules    loses, delays, repeats and marks the frames that rules select (Rules.Above)
 //	Seal     fills in the ICRCs
-//	Rules    flips bits in sealed frames that rules select (Rules.Below)
+//	Rules    damages sealed frames that rules select (Rules.Below)
 //	Corrupt  flips bits in sealed frames
 //	Network  Fault and more, to sealed frames, for links that number them one by one
 //	Pcap     writes frames to a capture file

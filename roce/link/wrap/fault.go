@@ -79,16 +79,16 @@ func (c *FaultConfig) chances(direction int) []*rule {
 		loss = cmp.Or(c.Burst.Loss, 1)
 	}
 	list := []Rule{
-		{Action: ActDrop, Probability: loss, burst: c.Burst},
+		{Action: ActDrop, Probability: loss, Burst: c.Burst},
 		{Action: ActDrop, Probability: c.Drop},
 		{Action: ActDuplicate, Probability: c.Duplicate},
-		{Action: actReorder, Probability: c.Reorder, Delay: c.MaxDelay},
-		{Action: ActDelay, Probability: c.Delay, Delay: 1, jitter: c.MaxDelay - 1},
+		{Action: ActReorder, Probability: c.Reorder, Delay: c.MaxDelay},
+		{Action: ActDelay, Probability: c.Delay, Delay: 1, Jitter: c.MaxDelay - 1},
 		{Action: ActDelay, Probability: c.Late, Delay: c.LateBy},
 		{Action: actBadChecksum, Probability: c.BadChecksum},
-		{Action: actMark, Probability: c.MarkCE},
+		{Action: ActMark, Probability: c.MarkCE},
 		{Action: ActCorrupt, Probability: c.Corrupt},
-		{Action: actTruncate, Probability: c.Truncate},
+		{Action: ActTruncate, Probability: c.Truncate},
 	}
 	left := 1.0
 	for i := range list[1:] { // loss in bursts comes on top
@@ -103,14 +103,11 @@ func (c *FaultConfig) chances(direction int) []*rule {
 func (c *FaultConfig) path(direction int) []*rule {
 	var list []Rule
 	if c.BlackHole > 0 {
-		list = append(list, Rule{Action: ActDrop, Probability: 1, larger: c.BlackHole})
+		list = append(list, Rule{Action: ActDrop, Probability: 1, Larger: c.BlackHole})
 	}
 	if c.Latency > 0 || c.Jitter > 0 || c.Rate > 0 {
-		r := Rule{Action: ActDelay, Probability: 1, Delay: c.Latency, jitter: c.Jitter}
-		if c.Rate > 0 {
-			r.queue = &queue{rate: c.Rate, buffer: c.Buffer}
-		}
-		list = append(list, r)
+		list = append(list, Rule{Action: ActDelay, Probability: 1, Delay: c.Latency, Jitter: c.Jitter, Rate: c.Rate,
+			Buffer: c.Buffer})
 	}
 	return c.seeded(list, 2*direction+1)
 }

@@ -32,8 +32,8 @@ func newFaulter(l link.Link, t *Rules, s *stage) *Faulter {
 	t.open++
 	t.mu.Unlock()
 	f := &Faulter{Link: l, rules: t, counts: make(map[Action]*atomic.Uint64), most: maxHeld, beyond: actPass}
-	for _, a := range []Action{actPass, ActDrop, ActDuplicate, actReorder, ActDelay, actBadChecksum, actMark,
-		ActCorrupt, actTruncate} {
+	for _, a := range []Action{actPass, ActDrop, ActDuplicate, ActReorder, ActDelay, actBadChecksum, ActMark,
+		ActCorrupt, ActTruncate} {
 		f.counts[a] = new(atomic.Uint64)
 	}
 	f.send = injector{f: f, direction: outgoing, rules: &s[outgoing], numbered: l.Caps().ID == link.IDFree}
@@ -46,8 +46,8 @@ func (f *Faulter) Counts() FaultCounts {
 	n := func(a Action) uint64 { return f.counts[a].Load() }
 	return FaultCounts{
 		Passed: n(actPass) + n(ActDuplicate), Dropped: n(ActDrop), Duplicated: n(ActDuplicate),
-		Reordered: n(actReorder), Delayed: n(ActDelay), BadChecksums: n(actBadChecksum), Marked: n(actMark),
-		Corrupted: n(ActCorrupt), Truncated: n(actTruncate),
+		Reordered: n(ActReorder), Delayed: n(ActDelay), BadChecksums: n(actBadChecksum), Marked: n(ActMark),
+		Corrupted: n(ActCorrupt), Truncated: n(ActTruncate),
 	}
 }
 

@@ -66,8 +66,11 @@ func (l *injector) decide(now ib.Instant, r *link.Run, i int) effect {
 		if rule.spent() {
 			l.f.rules.republish()
 		}
-		e := rule.effect(now, r, frame, random)
+		e := rule.effect(now, l.direction, r, frame, random)
 		if e.waits() && len(l.held) >= l.f.most {
+			if rule.queues != nil {
+				return effect{Action: ActDrop}
+			}
 			return effect{Action: l.f.beyond}
 		}
 		return e
@@ -132,17 +135,17 @@ func (l *injector) apply(now ib.Instant, e effect, r *link.Run, i int) {
 		}
 	case ActDuplicate:
 		l.emit(l.own(alone)) // a buffer of its own: Seal writes another ICRC where the identification differs
-	case actMark:
+	case ActMark:
 		alone.TrafficClass |= uint8(wire.CE)
 		l.emit(l.own(alone))
-	case actTruncate:
+	case ActTruncate:
 		if words := (len(alone.Buf) - runs.MinFrame) / 4; words > 0 {
 			alone.Size = runs.MinFrame + 4*int(e.random%uint64(words))
 			alone.Buf = alone.Buf[:alone.Size]
 		}
 		l.emit(l.own(alone))
-	case ActDelay, actReorder:
-		l.hold(heldFrame{l.own(alone), now + ib.Instant(e.wait), e.Action == actReorder})
+	case ActDelay, ActReorder:
+		l.hold(heldFrame{l.own(alone), now + ib.Instant(e.wait), e.Action == ActReorder})
 	}
 }
 

@@ -15,8 +15,14 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// MaxRuleDelay is the longest Rule.Delay.
-const MaxRuleDelay = 10 * time.Second
+// Limits of a Rule.
+const (
+	MaxRuleDelay = 10 * time.Second // longest Delay and Jitter
+	MinRate      = 1_000_000        // lowest and highest Rate
+	MaxRate      = 1_000_000_000_000
+	MaxBuffer    = time.Second // longest Buffer
+	maxPacket    = 65535       // largest Larger
+)
 
 // Action is what a rule does to a frame.
 type Action string
@@ -24,19 +30,25 @@ type Action string
 // Actions.
 const (
 	ActDrop      Action = "drop"      // the frame is lost
-	ActDelay     Action = "delay"     // the frame is passed on after Rule.Delay
+	ActDelay     Action = "delay"     // the frame is passed on after Rule.Delay and a random time up to Rule.Jitter
 	ActDuplicate Action = "duplicate" // the frame is passed on twice
 	ActCorrupt   Action = "corrupt"   // one bit that the ICRC covers is flipped
+	ActReorder   Action = "reorder"   // the frame is passed on after the next between the same hosts, or after Delay
+	ActMark      Action = "mark"      // with Congestion Experienced (RFC 3168), whether or not its sender knows ECN
+	ActTruncate  Action = "truncate"  // the end of the frame is missing, at least 4 bytes; of received frames only
+	ActLimit     Action = "limit"     // the frame leaves a bottleneck of Rule.Rate, or is lost for lack of room
 )
 
 // Actions that only a FaultConfig has, and none.
 const (
 	actPass        Action = ""
-	actReorder     Action = "reorder"      // the frame is passed on after the next one between the same hosts
 	actBadChecksum Action = "bad checksum" // see FaultConfig.BadChecksum
-	actMark        Action = "mark"         // with Congestion Experienced
-	actTruncate    Action = "truncate"     // the end of the frame is missing
 )
+
+// Actions returns all actions of rules.
+func Actions() []Action {
+	return []Action{ActDrop, ActDelay, ActDuplicate, ActCorrupt, ActReorder, ActMark, ActTruncate, ActLimit}
+}
 
 // Direction says whether a rule applies to received or to sent frames; "" is both.
 type Direction string
@@ -82,8 +94,14 @@ type Rule struct {
 	Class     Class
 	PSN       *PSNRange // nil for any
 
+	Larger int   // the frame is in an IP packet of more bytes; 0 for any
+	Burst  Burst // unless Begin is 0, the rule affects frames during bursts only; Loss is 0, Probability stands for it
+
 	Action Action
-	Delay  time.Duration // of ActDelay, up to MaxRuleDelay
+	Delay  time.Duration // of ActDelay and ActReorder, up to MaxRuleDelay; with ActReorder 0 is DefaultMaxDelay
+	Jitter time.Duration // of ActDelay: random time of up to this, besides Delay; up to MaxRuleDelay
+	Rate   int64         // of ActLimit: bits of IP packets in a second, MinRate to MaxRate, in each direction
+	Buffer time.Duration // of ActLimit: longest wait for a frame's turn, up to MaxBuffer; 0 is DefaultBuffer
 
 	Count       uint64  // number of frames that are affected; 0 for no limit
 	Probability float64 // probability that a frame which meets the conditions is affected; 0 stands for 1
@@ -91,12 +109,6 @@ type Rule struct {
 	Seed uint64
 
 	TTL time.Duration // time until the rule is removed; 0 for never
-
-	// What only a FaultConfig has:
-	larger int           // the frame is in an IP packet of more bytes
-	burst  Burst         // unless Begin is 0, the rule affects frames during bursts only
-	jitter time.Duration // of ActDelay: the frame is passed on later by a random time up to this, besides Delay
-	queue  *queue        // of ActDelay: the frame passes through it, too; nil for none
 }
 
 // check refuses invalid rules.
@@ -105,23 +117,34 @@ func (r *Rule) check() error {
 	if err := r.Match.check(op); err != nil {
 		return err
 	}
-	actions := []Action{ActDrop, ActDelay, ActDuplicate, ActCorrupt}
-	delayed := r.Action == ActDelay
+	within := func(d, most time.Duration) bool { return d >= 0 && d <= most }
+	delayed, limited, reordered := r.Action == ActDelay, r.Action == ActLimit, r.Action == ActReorder
 	for _, c := range []struct {
 		ok      bool
 		attr    string
 		value   any
 		allowed string
 	}{
-		{slices.Contains(actions, r.Action), "Action", r.Action, "drop, delay, duplicate, corrupt"},
+		{slices.Contains(Actions(), r.Action), "Action", r.Action, strings.Join(texts(Actions()), ", ")},
 		{r.Direction == "" || r.Direction == DirIn || r.Direction == DirOut, "Direction", r.Direction,
 			"in, out, or empty for both"},
 		{classes[r.Class] != nil, "Class", r.Class, fmt.Sprintf("%s, or empty for all",
-			strings.Join(classNames(), ", "))},
+			strings.Join(texts(Classes()), ", "))},
 		{r.PSN == nil || r.PSN.valid(), "PSN", r.PSN, "24 bits each, First not after Last, at most half of all"},
-		{!delayed || r.Delay > 0 && r.Delay <= MaxRuleDelay, "Delay", r.Delay,
-			fmt.Sprintf("more than 0, up to %v", MaxRuleDelay)},
-		{delayed || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay"},
+		{!delayed || within(r.Delay, MaxRuleDelay) && r.Delay+r.Jitter > 0, "Delay", r.Delay,
+			fmt.Sprintf("more than 0, up to %v; 0 with Jitter", MaxRuleDelay)},
+		{!reordered || within(r.Delay, MaxRuleDelay), "Delay", r.Delay, fmt.Sprintf("up to %v", MaxRuleDelay)},
+		{delayed || reordered || r.Delay == 0, "Delay", r.Delay, "0, unless the action is delay or reorder"},
+		{!delayed || within(r.Jitter, MaxRuleDelay), "Jitter", r.Jitter, fmt.Sprintf("up to %v", MaxRuleDelay)},
+		{delayed || r.Jitter == 0, "Jitter", r.Jitter, "0, unless the action is delay"},
+		{!limited || r.Rate >= MinRate && r.Rate <= MaxRate, "Rate", r.Rate,
+			fmt.Sprintf("%d to %d bit/s", MinRate, MaxRate)},
+		{limited || r.Rate == 0, "Rate", r.Rate, "0, unless the action is limit"},
+		{!limited || within(r.Buffer, MaxBuffer), "Buffer", r.Buffer, fmt.Sprintf("up to %v", MaxBuffer)},
+		{limited || r.Buffer == 0, "Buffer", r.Buffer, "0, unless the action is limit"},
+		{r.Larger >= 0 && r.Larger <= maxPacket, "Larger", r.Larger, fmt.Sprintf("up to %d", maxPacket)},
+		{r.Burst.valid(), "Burst", r.Burst, "probabilities of its begin and its end, more than 0 up to 1, or none"},
+		{r.Action != ActTruncate || r.Direction == DirIn, "Direction", r.Direction, "in, as the action is truncate"},
 		{r.Probability >= 0 && r.Probability <= 1, "Probability", r.Probability, "more than 0 up to 1; 0 stands for 1"},
 		{r.TTL >= 0, "TTL", r.TTL, "0 for no end, or more"},
 	} {
@@ -132,12 +155,26 @@ func (r *Rule) check() error {
 	return nil
 }
 
-func classNames() []string {
-	var names []string
-	for _, c := range Classes() {
-		names = append(names, string(c))
+// texts returns names as strings.
+func texts[T ~string](names []T) (list []string) {
+	for _, n := range names {
+		list = append(list, string(n))
 	}
-	return names
+	return list
+}
+
+// String returns the probabilities in words.
+func (b Burst) String() string {
+	text := fmt.Sprintf("begin %v, end %v", b.Begin, b.End)
+	if b.Loss != 0 {
+		text += fmt.Sprintf(", loss %v", b.Loss)
+	}
+	return text
+}
+
+// valid reports whether a rule may have the bursts.
+func (b *Burst) valid() bool {
+	return *b == (Burst{}) || b.Begin > 0 && b.Begin <= 1 && b.End > 0 && b.End <= 1 && b.Loss == 0
 }
 
 func (p *PSNRange) valid() bool {
@@ -153,11 +190,18 @@ type rule struct {
 	class         func(wire.Opcode) bool
 	matched, hits atomic.Uint64
 	inBurst       atomic.Bool
+	queues        *[2]queue   // by direction; nil without a Rate
 	timer         *time.Timer // nil without TTL
 	ends          time.Time   // by the timer
 }
 
-func newRule(r Rule) *rule { return &rule{Rule: r, class: classes[r.Class]} }
+func newRule(r Rule) *rule {
+	n := &rule{Rule: r, class: classes[r.Class]}
+	if r.Rate > 0 {
+		n.queues = &[2]queue{{rate: r.Rate, buffer: r.Buffer}, {rate: r.Rate, buffer: r.Buffer}}
+	}
+	return n
+}
 
 func (r *rule) status() RuleStatus {
 	st := RuleStatus{ID: r.id, Rule: r.Rule, Matched: r.matched.Load(), Hits: r.hits.Load()}
@@ -177,7 +221,7 @@ func (r *rule) spent() bool { return r.Count > 0 && r.hits.Load() >= r.Count }
 
 // holds reports whether a frame of run meets the conditions, apart from the direction.
 func (r *rule) holds(direction int, run *link.Run, frame []byte) bool {
-	if len(frame) < wire.BTHLen || r.larger > 0 && packetLen(run, frame) <= r.larger {
+	if len(frame) < wire.BTHLen || r.Larger > 0 && packetLen(run, frame) <= r.Larger {
 		return false
 	}
 	if r.PSN != nil {
@@ -196,7 +240,7 @@ func packetLen(run *link.Run, frame []byte) int { return runs.Overhead(run) + le
 // random number for the effect. Both depend only on the seed and on how many frames have met the conditions.
 func (r *rule) draw() (random uint64, ok bool) {
 	random = mix(r.Seed + r.matched.Add(1)*goldenRatio)
-	if r.burst.Begin > 0 {
+	if r.Burst.Begin > 0 {
 		if !r.bursts(random) {
 			return 0, false
 		}
@@ -219,9 +263,9 @@ func (r *rule) draw() (random uint64, ok bool) {
 // bursts reports whether the next frame is in a burst.
 func (r *rule) bursts(random uint64) bool {
 	in := r.inBurst.Load()
-	turn := r.burst.Begin
+	turn := r.Burst.Begin
 	if in {
-		turn = r.burst.End
+		turn = r.Burst.End
 	}
 	if chance(random, turn) {
 		in = !in
@@ -238,17 +282,17 @@ type effect struct {
 }
 
 // effect returns what happens to a frame of run that r affects.
-func (r *rule) effect(now ib.Instant, run *link.Run, frame []byte, random uint64) effect {
+func (r *rule) effect(now ib.Instant, direction int, run *link.Run, frame []byte, random uint64) effect {
 	e := effect{Action: r.Action, wait: r.Delay, random: random}
-	if r.jitter > 0 {
-		e.wait += time.Duration(random % uint64(r.jitter+1))
+	if r.Jitter > 0 {
+		e.wait += time.Duration(random % uint64(r.Jitter+1))
 	}
-	if r.queue != nil {
-		wait, ok := r.queue.enter(now, packetLen(run, frame))
+	if r.queues != nil {
+		wait, ok := r.queues[direction].enter(now, packetLen(run, frame))
 		if !ok {
 			return effect{Action: ActDrop}
 		}
-		e.wait += wait
+		e.Action, e.wait = ActDelay, e.wait+wait
 	}
 	if e.Action == ActDelay && e.wait <= 0 {
 		return effect{}
@@ -257,7 +301,7 @@ func (r *rule) effect(now ib.Instant, run *link.Run, frame []byte, random uint64
 }
 
 // waits reports whether the frame goes on later.
-func (e *effect) waits() bool { return e.Action == ActDelay || e.Action == actReorder }
+func (e *effect) waits() bool { return e.Action == ActDelay || e.Action == ActReorder }
 
 // goesOn reports whether the frame goes on now.
 func (e *effect) goesOn() bool {

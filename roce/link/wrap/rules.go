@@ -30,8 +30,11 @@ type RuleStatus struct {
 // costs the links one atomic load for each call. The zero value is ready. All links of a device share one table.
 //
 // A frame is compared with the rules in the order in which they were added, and the first that applies decides. Rules
-// that corrupt frames come after all others. A rule whose Count is used up is spent: it has no further effect, but
-// stays in the table to be listed.
+// that corrupt or truncate frames come after all others. A rule whose Count is used up is spent: it has no further
+// effect, but stays in the table to be listed.
+//
+// Frames that wait are held in each link. While maxHeld of them wait, others do not: ActLimit drops them, and ActDelay
+// and ActReorder leave them as they are.
 //
 // Any goroutine may call the methods at any time.
 type Rules struct {
@@ -39,7 +42,8 @@ type Rules struct {
 	// the first use.
 	OnChange func(r RuleStatus, added bool)
 
-	// The rules that are not spent. Lower are those that corrupt, or the path of a FaultConfig; upper are the others.
+	// The rules that are not spent. Lower are those that damage frames, or the path of a FaultConfig; upper are the
+	// others.
 	upper, lower stage
 
 	mu   sync.Mutex // guards the fields below, and changes of upper and lower
@@ -60,8 +64,17 @@ const (
 // Add adds a rule at the end and returns its status with ID and seed. The error is an *ib.AttrError: it says what is
 // wrong with the rule or, with ib.ErrLimit, that there are MaxRules already.
 func (t *Rules) Add(r Rule) (RuleStatus, error) {
+	if r.Action == ActTruncate && r.Direction == "" {
+		r.Direction = DirIn
+	}
 	if err := r.check(); err != nil {
 		return RuleStatus{}, err
+	}
+	switch r.Action {
+	case ActReorder:
+		r.Delay = cmp.Or(r.Delay, DefaultMaxDelay)
+	case ActLimit:
+		r.Buffer = cmp.Or(r.Buffer, DefaultBuffer)
 	}
 	r.Probability = cmp.Or(r.Probability, 1)
 	for r.Seed == 0 {
@@ -167,7 +180,7 @@ func (t *Rules) publish() {
 		for _, r := range t.all {
 			switch {
 			case r.spent() || r.Direction == other:
-			case r.Action == ActCorrupt:
+			case r.Action == ActCorrupt || r.Action == ActTruncate:
 				lower = append(lower, r)
 			default:
 				upper = append(upper, r)
@@ -193,13 +206,12 @@ func (t *Rules) republish() {
 	t.publish()
 }
 
-// Above returns a Link on which frames are dropped, delayed and duplicated. It belongs
-// above Seal, as Fault does; the Link of t.Below belongs below Seal. While maxHeld frames
-// wait, further ones are not delayed.
+// Above returns a Link on which frames suffer what leaves them whole. It belongs above Seal, as Fault does; the Link of
+// t.Below belongs below Seal.
 func (t *Rules) Above(l link.Link) link.Link { return newFaulter(l, t, &t.upper) }
 
-// Below returns a Link on which frames are corrupted: after they were sealed, or before the device checks them. It
-// does not split runs.
+// Below returns a Link on which frames are damaged: after they were sealed, or before the device checks them. It does
+// not split runs that are sent.
 func (t *Rules) Below(l link.Link) link.Link { return newFaulter(l, t, &t.lower) }
 
 // linkClosed stops the timers when the last link is closed.

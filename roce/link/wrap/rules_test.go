@@ -119,6 +119,98 @@ func TestRuleActions(t *testing.T) {
 	}
 }
 
+// TestRulePath: rules that make a path: frames overtake each other, leave a bottleneck one after the other or not at
+// all, are marked, cut, or lost in bursts or for their length.
+func TestRulePath(t *testing.T) {
+	const size = 1000 // with its outer headers a packet is somewhat longer
+	slow := int64(10_000_000)
+	ce := func(r link.Run) bool { return r.TrafficClass&uint8(wire.CE) == uint8(wire.CE) }
+	for _, c := range []struct {
+		name string
+		rule wrap.Rule
+		now  []int // PSNs that are passed on at once
+		late []int // and within 10 ms
+		hits uint64
+	}{
+		{"reorder", wrap.Rule{Action: wrap.ActReorder, PSN: only(2)}, []int{0, 1, 3, 2, 4, 5}, nil, 1},
+		{"reorder the last", wrap.Rule{Action: wrap.ActReorder, PSN: only(5)}, []int{0, 1, 2, 3, 4}, []int{5}, 1},
+		{"jitter", wrap.Rule{Action: wrap.ActDelay, Jitter: 5 * time.Millisecond, PSN: only(2), Seed: 1},
+			[]int{0, 1, 3, 4, 5}, []int{2}, 1},
+		{"mark", wrap.Rule{Action: wrap.ActMark}, []int{0, 1, 2, 3, 4, 5}, nil, 6},
+		{"limit", wrap.Rule{Action: wrap.ActLimit, Rate: slow, Buffer: 2500 * time.Microsecond}, nil,
+			[]int{0, 1, 2, 3}, 6}, // 0.8 ms each, of which three fit the buffer besides the first
+		{"a black hole", wrap.Rule{Action: wrap.ActDrop, Larger: size}, nil, nil, 6},
+		{"a wide one", wrap.Rule{Action: wrap.ActDrop, Larger: 2 * size}, []int{0, 1, 2, 3, 4, 5}, nil, 0},
+		{"one burst", wrap.Rule{Action: wrap.ActDrop, Burst: wrap.Burst{Begin: 1, End: 1e-9}}, nil, nil, 6},
+		{"bursts of one", wrap.Rule{Action: wrap.ActDrop, Burst: wrap.Burst{Begin: 1, End: 1}}, []int{1, 3, 5}, nil, 3},
+	} {
+		c.rule.Direction = wrap.DirOut
+		var rules wrap.Rules
+		l, rec := ruledStack(&rules)
+		add(t, &rules, c.rule)
+		send(t, l, 0, newRun(0, 6, size, 0))
+		got := slices.Clone(psns(rec.sent))
+		if diff := cmp.Diff(append([]int{}, c.now...), got); diff != "" {
+			t.Errorf("%s: PSNs %s", c.name, diff)
+		}
+		if c.rule.Action == wrap.ActMark && slices.ContainsFunc(rec.sent, func(r link.Run) bool { return !ce(r) }) {
+			t.Errorf("%s: some frames have no mark", c.name)
+		}
+		rec.sent = nil
+		for now := ib.Instant(0); now <= 10*ms; now += ms / 10 {
+			if _, err := l.Recv(now, make([]link.Run, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(append([]int{}, c.late...), psns(rec.sent)); diff != "" {
+			t.Errorf("%s, later: PSNs %s", c.name, diff)
+		}
+		if bad := badICRCs(rec.sent); len(bad) > 0 {
+			t.Errorf("%s: ICRCs of %v are wrong", c.name, bad)
+		}
+		if st := rules.List()[0]; st.Hits != c.hits {
+			t.Errorf("%s: %d hits, want %d", c.name, st.Hits, c.hits)
+		}
+	}
+}
+
+// TestRuleTruncate: a frame that was received loses its end.
+func TestRuleTruncate(t *testing.T) {
+	var rules wrap.Rules
+	l, rec := ruledStack(&rules)
+	st := add(t, &rules, wrap.Rule{Action: wrap.ActTruncate, PSN: only(1)})
+	if st.Direction != wrap.DirIn {
+		t.Errorf("got direction %q, want %q", st.Direction, wrap.DirIn)
+	}
+	wrap.Seal(rec).Send(0, []link.Run{newRun(0, 3, 64, 0)})
+	rec.rx = rec.sent
+	in := make([]link.Run, 8)
+	n, err := l.Recv(0, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for _, f := range linktest.Frames(in[:n]...) {
+		sizes = append(sizes, len(f))
+	}
+	if len(sizes) != 3 || sizes[0] != sizes[2] || sizes[1] > sizes[0]-4 || rules.List()[0].Hits != 1 {
+		t.Errorf("got frames of %v bytes and %+v, want the second shorter", sizes, rules.List()[0])
+	}
+}
+
+// TestRuleLimitFull: a bottleneck that holds as many frames as it may loses further ones, and lets none pass.
+func TestRuleLimitFull(t *testing.T) {
+	var rules wrap.Rules
+	l, rec := ruledStack(&rules)
+	add(t, &rules, wrap.Rule{Action: wrap.ActLimit, Rate: wrap.MinRate * 100, Buffer: wrap.MaxBuffer})
+	for range 100 {
+		send(t, l, 0, newRun(0, 100, 64, 0))
+	}
+	if got := len(psns(rec.sent)); got != 0 {
+		t.Errorf("%d frames passed the bottleneck at once", got)
+	}
+}
+
 // ack returns a run of one ACK.
 func ack(psn ib.PSN, qpn ib.QPN) link.Run {
 	p := wire.Packet{BTH: wire.BTH{Opcode: wire.RCAck, DestQP: qpn, PSN: psn}}
@@ -232,6 +324,21 @@ func TestRuleErrors(t *testing.T) {
 		{"Delay", "10s", func(r *wrap.Rule) { r.Action = wrap.ActDelay }},
 		{"Delay", "10s", func(r *wrap.Rule) { r.Action, r.Delay = wrap.ActDelay, time.Hour }},
 		{"Delay", "unless", func(r *wrap.Rule) { r.Delay = 1 }},
+		{"Delay", "10s", func(r *wrap.Rule) { r.Action, r.Delay = wrap.ActReorder, time.Minute }},
+		{"Delay", "10s", func(r *wrap.Rule) { r.Action, r.Delay, r.Jitter = wrap.ActDelay, -1, 5 }},
+		{"Jitter", "10s", func(r *wrap.Rule) { r.Action, r.Jitter = wrap.ActDelay, time.Hour }},
+		{"Jitter", "unless", func(r *wrap.Rule) { r.Jitter = 1 }},
+		{"Rate", "1000000 to", func(r *wrap.Rule) { r.Action = wrap.ActLimit }},
+		{"Rate", "1000000 to", func(r *wrap.Rule) { r.Action, r.Rate = wrap.ActLimit, wrap.MaxRate+1 }},
+		{"Rate", "unless", func(r *wrap.Rule) { r.Rate = wrap.MinRate }},
+		{"Buffer", "1s", func(r *wrap.Rule) { r.Action, r.Rate, r.Buffer = wrap.ActLimit, wrap.MinRate, time.Hour }},
+		{"Buffer", "unless", func(r *wrap.Rule) { r.Buffer = 1 }},
+		{"Larger", "65535", func(r *wrap.Rule) { r.Larger = 1 << 16 }},
+		{"Larger", "65535", func(r *wrap.Rule) { r.Larger = -1 }},
+		{"Burst", "begin and its end", func(r *wrap.Rule) { r.Burst.Begin = 0.1 }},
+		{"Burst", "begin and its end", func(r *wrap.Rule) { r.Burst = wrap.Burst{Begin: 0.1, End: 1.1} }},
+		{"Burst", "begin and its end", func(r *wrap.Rule) { r.Burst = wrap.Burst{Begin: 0.1, End: 1, Loss: 0.5} }},
+		{"Direction", "truncate", func(r *wrap.Rule) { r.Action, r.Direction = wrap.ActTruncate, wrap.DirOut }},
 		{"Probability", "up to 1", func(r *wrap.Rule) { r.Probability = 1.5 }},
 		{"TTL", "0 for no end", func(r *wrap.Rule) { r.TTL = -1 }},
 		{"QPN", "24 bits", func(r *wrap.Rule) { r.QPN = 1 << 24 }},

@@ -25,7 +25,13 @@ type Fault struct {
 	PeerQP      uint32  `json:"peer_qp,omitempty"`
 	Peer        string  `json:"peer,omitempty"` // IP address
 	PSN         string  `json:"psn,omitempty"`
+	Larger      int     `json:"larger,omitempty"`      // only IP packets of more bytes
+	BurstBegin  float64 `json:"burst_begin,omitempty"` // probability that a burst begins with a packet
+	BurstEnd    float64 `json:"burst_end,omitempty"`   // probability that a burst ends before its next packet
 	Delay       string  `json:"delay,omitempty"`
+	Jitter      string  `json:"jitter,omitempty"`
+	Rate        int64   `json:"rate,omitempty"` // of limit, in bit/s
+	Buffer      string  `json:"buffer,omitempty"`
 	Count       uint64  `json:"count,omitempty"`
 	Probability float64 `json:"probability,omitempty"`
 	Seed        uint64  `json:"seed,omitempty"`
@@ -46,6 +52,7 @@ func FaultOf(r *host.DeviceRule) Fault {
 		Device: r.Device, ID: r.ID,
 		Action: string(r.Action), Direction: string(r.Direction), Opcode: string(r.Class),
 		QP: uint32(r.QPN), PeerQP: uint32(r.PeerQPN),
+		Larger: r.Larger, BurstBegin: r.Burst.Begin, BurstEnd: r.Burst.End, Rate: r.Rate,
 		Count: r.Count, Probability: r.Probability, Seed: r.Seed,
 		Matched: r.Matched, Hits: r.Hits,
 	}
@@ -61,7 +68,7 @@ func FaultOf(r *host.DeviceRule) Fault {
 	for _, d := range []struct {
 		to *string
 		d  time.Duration
-	}{{&f.Delay, r.Delay}, {&f.TTL, r.TTL}} {
+	}{{&f.Delay, r.Delay}, {&f.Jitter, r.Jitter}, {&f.Buffer, r.Buffer}, {&f.TTL, r.TTL}} {
 		if d.d != 0 {
 			*d.to = d.d.String()
 		}
@@ -78,6 +85,7 @@ func (f *Fault) rule() (r wrap.Rule, err error) {
 	r = wrap.Rule{
 		Match:     wrap.Match{QPN: ib.QPN(f.QP), PeerQPN: ib.QPN(f.PeerQP)},
 		Direction: wrap.Direction(f.Direction), Class: wrap.Class(f.Opcode), Action: wrap.Action(f.Action),
+		Larger: f.Larger, Burst: wrap.Burst{Begin: f.BurstBegin, End: f.BurstEnd}, Rate: f.Rate,
 		Count: f.Count, Probability: f.Probability, Seed: f.Seed,
 	}
 	if r.Peer, err = parsePeer(op, f.Peer); err != nil {
@@ -86,11 +94,16 @@ func (f *Fault) rule() (r wrap.Rule, err error) {
 	if r.PSN, err = parsePSN(op, f.PSN); err != nil {
 		return r, err
 	}
-	if r.Delay, err = parseDuration(op, "delay", f.Delay); err != nil {
-		return r, err
+	for _, d := range []struct {
+		to         *time.Duration
+		name, text string
+	}{{&r.Delay, "delay", f.Delay}, {&r.Jitter, "jitter", f.Jitter}, {&r.Buffer, "buffer", f.Buffer},
+		{&r.TTL, "ttl", f.TTL}} {
+		if *d.to, err = parseDuration(op, d.name, d.text); err != nil {
+			return r, err
+		}
 	}
-	r.TTL, err = parseDuration(op, "ttl", f.TTL)
-	return r, err
+	return r, nil
 }
 
 // parsePSN parses "7" or "7-9"; it returns nil for "".
@@ -134,6 +147,12 @@ func (f *Fault) String() string {
 		value any
 	}{
 		{f.Delay != "", "by", f.Delay},
+		{f.Jitter != "", "jitter", f.Jitter},
+		{f.Rate != 0, "to", fmt.Sprintf("%d bit/s", f.Rate)},
+		{f.Buffer != "", "buffer", f.Buffer},
+		{f.BurstBegin != 0, "in bursts that begin with", f.BurstBegin},
+		{f.BurstEnd != 0, "and end with", f.BurstEnd},
+		{f.Larger != 0, "larger than", f.Larger},
 		{f.Direction != "", "direction", f.Direction},
 		{f.Opcode != "", "opcode", f.Opcode},
 		{f.QP != 0, "qp", fmt.Sprintf("%#x", f.QP)},

@@ -1,6 +1,7 @@
 // Package meet makes the TCP connection over which the two ends of a measurement exchange the addresses of their queue
-// pairs, before they send messages over RoCE. The server waits for one client. The contents of the exchange are up to
-// the caller: package pingpong uses the format of libibverbs' tools, package perf that of perftest.
+// pairs, before they send messages over RoCE. The server waits for one client ([Connect]), or takes clients in turn
+// ([Serve]). The contents of the exchange are up to the caller: package pingpong uses the format of libibverbs' tools,
+// package perf that of perftest. Two ends of goroced tell each other their options as well ([Agree]).
 package meet
 
 import (
@@ -63,7 +64,11 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{conn, bufio.NewReader(conn), context.AfterFunc(ctx, func() { conn.Close() })}, nil
+	return newConn(ctx, conn), nil
+}
+
+func newConn(ctx context.Context, conn net.Conn) *Conn {
+	return &Conn{conn, bufio.NewReader(conn), context.AfterFunc(ctx, func() { conn.Close() })}
 }
 
 func dial(ctx context.Context, o *Options) (net.Conn, error) {
@@ -79,14 +84,22 @@ func dial(ctx context.Context, o *Options) (net.Conn, error) {
 	return conn, nil
 }
 
-// accept waits for one client.
-func accept(ctx context.Context, o *Options) (net.Conn, error) {
-	l, err := o.Network.Listen(ctx, "tcp", ":"+strconv.Itoa(o.Port))
+func listen(ctx context.Context, network Network, port int) (net.Listener, error) {
+	l, err := network.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("wait for a client: %w; end the other server or choose a port with -p", err)
 	case err != nil:
 		return nil, fmt.Errorf("wait for a client: %w", err)
+	}
+	return l, nil
+}
+
+// accept waits for one client.
+func accept(ctx context.Context, o *Options) (net.Conn, error) {
+	l, err := listen(ctx, o.Network, o.Port)
+	if err != nil {
+		return nil, err
 	}
 	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -153,3 +166,6 @@ func (c *Conn) LocalIP() netip.Addr {
 	}
 	return ap.Addr().Unmap().WithZone("")
 }
+
+// Peek returns the next n bytes from the peer, which Receive will return.
+func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }

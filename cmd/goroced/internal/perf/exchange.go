@@ -16,6 +16,7 @@ import (
 // The messages of a meeting are perftest's, in this order.
 //
 //	version   16 bytes of text, NUL padded
+//	options   between two goroce ends: see meet.Agree
 //	cycle     the length of the piece that small messages go round, 4 bytes
 //	line      the length of a cache line, 4 bytes
 //	MTU       its code as a digit, and a NUL
@@ -26,32 +27,39 @@ import (
 const (
 	versionLen = 16
 	version    = "6.06"
-	// goroceMark follows the NUL of a goroce end's version, where the C tools ignore it.
+	// goroceMark follows the NUL of a goroce end's version, where the C tools ignore it; talksMark follows it if the
+	// end tells its options next (meet.Agree).
 	goroceMark = "goroce"
+	talksMark  = "+"
 
 	// oldestVersion is the oldest version that perftest 6.06 accepts.
 	oldestVersion = 5.70
 )
 
-func encodeVersion() []byte {
+// encodeVersion encodes the version of an end that tells its options, or of one that does not, as the C tools.
+func encodeVersion(talks bool) []byte {
 	msg := make([]byte, versionLen)
 	n := copy(msg, version)
-	copy(msg[n+1:], goroceMark)
+	n += 1 + copy(msg[n+1:], goroceMark)
+	if talks {
+		copy(msg[n:], talksMark)
+	}
 	return msg
 }
 
-// decodeVersion returns the version, and whether the peer is a goroce end.
-func decodeVersion(msg []byte) (text string, goroce bool, err error) {
+// decodeVersion returns the version, whether the peer is a goroce end, and whether it tells its options.
+func decodeVersion(msg []byte) (text string, goroce, talks bool, err error) {
 	head, tail, _ := bytes.Cut(msg, []byte{0})
 	v, err := strconv.ParseFloat(string(head), 64)
 	if err != nil || math.IsNaN(v) {
-		return "", false, fmt.Errorf("%w: the peer sent %q, which is no version of perftest", ErrExchange, msg)
+		return "", false, false, fmt.Errorf("%w: the peer sent %q, which is no version of perftest", ErrExchange, msg)
 	}
 	if v < oldestVersion {
-		return "", false, fmt.Errorf("%w: the peer is perftest %s; it takes %.2f or a later one", ErrExchange, head,
-			oldestVersion)
+		return "", false, false, fmt.Errorf("%w: the peer is perftest %s; it takes %.2f or a later one", ErrExchange,
+			head, oldestVersion)
 	}
-	return string(head), bytes.HasPrefix(tail, []byte(goroceMark)), nil
+	tail, goroce = bytes.CutPrefix(tail, []byte(goroceMark))
+	return string(head), goroce, goroce && bytes.HasPrefix(tail, []byte(talksMark)), nil
 }
 
 func encodeInt(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }

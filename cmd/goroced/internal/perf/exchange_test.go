@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -105,24 +106,26 @@ func TestVersions(t *testing.T) {
 		msg    string
 		text   string
 		goroce bool
+		talks  bool
 	}{
-		{string(encodeVersion()), "6.06", true},
-		{"6.06" + strings.Repeat("\x00", 12), "6.06", false},
-		{"5.70" + strings.Repeat("\x00", 12), "5.70", false},
-		{"5.60" + strings.Repeat("\x00", 12), "", false},
-		{"GET / HTTP/1.1\r\n", "", false},
-		{"nan" + strings.Repeat("\x00", 13), "", false},
-		{strings.Repeat("\x00", 16), "", false},
+		{string(encodeVersion(true)), "6.06", true, true},
+		{"6.06\x00goroce\x00\x00\x00\x00\x00", "6.06", true, false},
+		{"6.06" + strings.Repeat("\x00", 12), "6.06", false, false},
+		{"5.70" + strings.Repeat("\x00", 12), "5.70", false, false},
+		{"5.60" + strings.Repeat("\x00", 12), "", false, false},
+		{"GET / HTTP/1.1\r\n", "", false, false},
+		{"nan" + strings.Repeat("\x00", 13), "", false, false},
+		{strings.Repeat("\x00", 16), "", false, false},
 	} {
-		text, goroce, err := decodeVersion([]byte(c.msg))
-		if text != c.text || goroce != c.goroce || (err == nil) != (c.text != "") {
-			t.Errorf("%q: version %q, goroce %v, error %v", c.msg, text, goroce, err)
+		text, goroce, talks, err := decodeVersion([]byte(c.msg))
+		if text != c.text || goroce != c.goroce || talks != c.talks || (err == nil) != (c.text != "") {
+			t.Errorf("%q: version %q, goroce %v, talks %v, error %v", c.msg, text, goroce, talks, err)
 		}
 		if err != nil && !errors.Is(err, ErrExchange) {
 			t.Errorf("%q: error %v", c.msg, err)
 		}
 	}
-	if n := len(encodeVersion()); n != versionLen {
+	if n := len(encodeVersion(true)); n != versionLen {
 		t.Errorf("the version has %d bytes, want %d", n, versionLen)
 	}
 }
@@ -165,7 +168,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// heard is a meeting that records what this end says, and answers with the same.
+// heard is a meeting that records what this end says, and answers with the same, in the version of a C tool.
 type heard struct {
 	meeting
 	said []string
@@ -173,6 +176,10 @@ type heard struct {
 
 func (h *heard) swap(mine, theirs []byte, _ time.Duration) error {
 	copy(theirs, mine)
+	if len(h.said) == 0 {
+		copy(theirs, make([]byte, len(theirs)))
+		copy(theirs, version)
+	}
 	h.said = append(h.said, string(mine))
 	return nil
 }
@@ -182,7 +189,7 @@ func (h *heard) swap(mine, theirs []byte, _ time.Duration) error {
 // places for each tool. Over rdma_cm two empty ones precede them, around the
 // connections.
 func TestWords(t *testing.T) {
-	greeting := []string{string(encodeVersion()), "\x00\x00\x10\x00", "\x00\x00\x00\x40", "3\x00"}
+	greeting := []string{string(encodeVersion(true)), "\x00\x00\x10\x00", "\x00\x00\x00\x40", "3\x00"}
 	a, b := messageAddress, messageAddress
 	b.qpn++
 	one, all := []address{a}, []address{a, b}
@@ -263,6 +270,19 @@ func (s *script) swap(_, theirs []byte, _ time.Duration) error {
 	copy(theirs, s.answers[0])
 	s.answers = s.answers[1:]
 	return nil
+}
+
+// TestIdleFigures: what the server of a one-sided test reports, which has measured nothing, is not looked at.
+func TestIdleFigures(t *testing.T) {
+	o := Defaults(Write, BW)
+	o.Host = "server"
+	nan := string(binary.BigEndian.AppendUint64(nil, math.Float64bits(math.NaN())))
+	s := &session{o: &o, t: o.traits(), e: &endpoint{local: make([]address, 1), remote: make([]address, 1)},
+		meeting: &script{meeting: &tcpMeeting{}, answers: []string{message, nan, nan, nan, nan, nan, message}}}
+	s.report.Results = []Row{{Bandwidth: &Bandwidth{}}}
+	if err := s.finish(); err != nil {
+		t.Errorf("got error %v", err)
+	}
 }
 
 // TestOtherEnds: what meets a goroce end and is no perftest is refused, and the

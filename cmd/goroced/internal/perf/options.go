@@ -65,6 +65,7 @@ type Options struct {
 	Log     io.Writer // advice and progress for people; may be nil
 
 	inspect func(*endpoint) // for tests: called before the memory is freed
+	mute    bool            // for tests: the peer is not told of the options, as by the C tools
 
 	// For tests in virtual time:
 	yield   waiting.Yield

@@ -16,9 +16,15 @@ type session struct {
 	t       *traits
 	meeting meeting
 	cm      *cmMeeting // the same meeting, if it connects the queue pairs
+	attr    ib.DeviceAttr
+	port    ib.PortAttr
 	table   []ib.GIDEntry
 	gid     *ib.GIDEntry
-	goroce  bool // the peer is a goroce end
+	goroce  bool          // the peer is a goroce end
+	agreed  bool          // the ends have told each other their options, and they fit
+	visit   *visit        // server of clients in turn: the one who is served
+	maxTime time.Duration // client of such a server: what it may take, 0 if not known
+	began   time.Time
 	cycle   int
 	e       *endpoint
 	report  Report
@@ -27,23 +33,33 @@ type session struct {
 // greet agrees with the peer on versions and sizes.
 func (s *session) greet() error {
 	theirs := make([]byte, versionLen)
-	if err := s.meeting.swap(encodeVersion(), theirs, s.o.Timeout); err != nil {
+	if err := s.meeting.swap(encodeVersion(!s.o.mute), theirs, s.o.Timeout); err != nil {
 		return err
 	}
-	text, goroce, err := decodeVersion(theirs)
+	text, goroce, talks, err := decodeVersion(theirs)
 	if err != nil {
 		return err
 	}
 	s.goroce = goroce
+	switch {
+	case talks && !s.o.mute:
+		if err := s.settle(); err != nil {
+			return err
+		}
+		s.agreed = true
+	case s.visit != nil:
+		return fmt.Errorf("%w: the client does not tell its options; for perftest's tools run `goroced perf OP TEST`",
+			ErrExchange)
+	}
 	if text != version {
 		fmt.Fprintf(s.o.Log, "the peer is perftest %s; this is made for %s, and may not agree with it\n", text, version)
 	}
 	if s.cycle, err = s.agree(minCycle, "page", 1, maxCycle); err != nil {
 		return err
 	}
-	if 2*s.o.NumQP > MaxSize/areaSize(s.o, s.cycle) {
+	if room := s.room(); 2*s.o.NumQP > room/areaSize(s.o, s.cycle) {
 		return driver.Refuse("perf", "NumQP", s.o.NumQP, fmt.Sprintf("at most %d, as the peer wants %d bytes for each",
-			MaxSize/areaSize(s.o, s.cycle)/2, s.cycle), ib.ErrInvalid)
+			room/areaSize(s.o, s.cycle)/2, s.cycle), ib.ErrInvalid)
 	}
 	if _, err = s.agree(cacheLine, "cache line", 1, minCycle); err != nil {
 		return err
@@ -61,6 +77,14 @@ func (s *session) greet() error {
 			ib.ErrInvalid)
 	}
 	return nil
+}
+
+// room returns how much memory the messages may take.
+func (s *session) room() int {
+	if s.visit != nil {
+		return s.visit.limits.Memory
+	}
+	return MaxSize
 }
 
 // agree swaps a size and returns the larger one.
@@ -168,7 +192,11 @@ func (s *session) attend() error {
 		if err := s.step(); err != nil {
 			return err
 		}
-		row, err := s.swapFigures(&Row{Bandwidth: &Bandwidth{}})
+		theirs, err := s.swapFigures(&Row{Bandwidth: &Bandwidth{}})
+		if err != nil {
+			return err
+		}
+		row, err := theirs.row()
 		if err != nil {
 			return err
 		}
@@ -217,7 +245,11 @@ func (s *session) bandwidth(ctx context.Context, size int) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		row.add(&theirs)
+		other, err := theirs.row()
+		if err != nil {
+			return Row{}, err
+		}
+		row.add(&other)
 	}
 	if wait && s.o.Op == Send {
 		return row, s.step()
@@ -256,17 +288,17 @@ func (s *session) finish() error {
 	return s.step()
 }
 
-// swapFigures sends the peer this end's result, and returns the peer's.
-func (s *session) swapFigures(mine *Row) (Row, error) {
-	var theirs figures
+// swapFigures sends the peer this end's result, and returns the peer's. Those of an end that has measured nothing mean
+// nothing: ib_write_bw's server sends NaNs.
+func (s *session) swapFigures(mine *Row) (theirs figures, err error) {
 	for i, v := range mine.figures() {
 		var msg [8]byte
 		if err := s.meeting.swap(binary.BigEndian.AppendUint64(nil, v), msg[:], 0); err != nil {
-			return Row{}, err
+			return figures{}, err
 		}
 		theirs[i] = binary.BigEndian.Uint64(msg[:])
 	}
-	return theirs.row()
+	return theirs, nil
 }
 
 // Intervals of progress messages: runs with a given duration that are longer show progress from the start, runs with a

@@ -29,9 +29,13 @@ func meetTCP(ctx context.Context, o *Options) (*tcpMeeting, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newTCPMeeting(conn, o), nil
+}
+
+func newTCPMeeting(conn *meet.Conn, o *Options) *tcpMeeting {
 	m := &tcpMeeting{Conn: conn, client: !o.server()}
 	m.watch()
-	return m, nil
+	return m
 }
 
 // watch waits for the next byte in the background.

@@ -8,7 +8,11 @@
 // every byte of each message, and at the end two goroce ends with RC queue pairs wait for one another, so that the loss
 // of the last ACK fails neither.
 //
+// Two ends of goroce tell each other their options in addition, and refuse what does not fit. [Serve] runs a server
+// that takes such clients in turn, with the options that each has.
+//
 // Files: pingpong.go runs the program, service.go has a table of the differences between services, options.go checks
-// arguments, exchange.go is the exchange over TCP, gid.go chooses the address, endpoint.go makes and connects the queue
-// pairs, loop.go sends and receives, memory.go has the layout of messages, pattern.go their data.
+// arguments, exchange.go is the exchange over TCP, terms.go what goroce ends tell each other before, serve.go the
+// server that stays, gid.go chooses the address, endpoint.go makes and connects the queue pairs, loop.go sends and
+// receives, memory.go has the layout of messages, pattern.go their data.
 package pingpong

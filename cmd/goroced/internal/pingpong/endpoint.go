@@ -22,8 +22,9 @@ const (
 type endpoint struct {
 	device.Owned
 	*traits
-	o    *Options
-	gids []ib.GIDEntry
+	o     *Options
+	gids  []ib.GIDEntry
+	local []address
 
 	pd    ib.PD
 	mr    ib.MR
@@ -51,11 +52,16 @@ func newEndpoint(dev ib.Device, o *Options) (e *endpoint, err error) {
 		func() error { return e.open(dev) },
 		e.openQPs,
 		e.refill,
+		func() (err error) {
+			e.gids, err = dev.GIDs(o.IBPort)
+			return err
+		},
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
 	}
+	e.local = e.addresses()
 	return e, nil
 }
 
@@ -110,7 +116,7 @@ func (e *endpoint) openQPs() error {
 func (e *endpoint) addresses() []address {
 	addrs := make([]address, len(e.qps))
 	for i, qp := range e.qps {
-		addrs[i] = address{qpn: qp.Num(), psn: ib.PSN(rand.Uint32()) & ib.PSNMask}
+		addrs[i] = address{qpn: qp.Num(), psn: ib.PSN(rand.Uint32())&ib.PSNMask | markPSN}
 	}
 	return addrs
 }

@@ -23,8 +23,9 @@ type address struct {
 	gid ib.GID // zero if the C tool runs without -g
 }
 
-// The exchange over TCP is that of the C tools. The client sends its addresses, the server connects its queue pairs and
-// sends its own addresses, the client answers when its queue pairs are connected. An address is the text
+// The exchange over TCP is that of the C tools; two goroce ends tell each other their options before, see terms.go. The
+// client sends its addresses, the server connects its queue pairs and sends its own addresses, the client answers when
+// its queue pairs are connected. An address is the text
 //
 //	LID:QPN:PSN:GID
 //
@@ -100,16 +101,12 @@ func (t *traits) command(args string) string {
 	return fmt.Sprintf("`goroced pingpong --service %s%s`, or `%s -g INDEX%s`", t.name, args, t.tool, args)
 }
 
-// exchange exchanges addresses with the peer. In between, the server calls ready to connect its queue pairs.
+// exchange exchanges addresses with the peer, after a client has sent its own. In between, the server calls ready to
+// connect its queue pairs.
 func exchange(conn *meet.Conn, o *Options, local []address, ready func([]address) error) (remote []address, err error) {
 	conn.Limit(o.Timeout)
 	t := o.Service.traits()
 	server := o.Host == ""
-	if !server {
-		if err := conn.Send(encodeAddresses(local, t.lines)); err != nil {
-			return nil, err
-		}
-	}
 	msg := make([]byte, t.lines*addressLen)
 	if err := conn.Receive(msg); err != nil {
 		return nil, t.suspect(err)

@@ -46,6 +46,8 @@ type Options struct {
 	Columns int
 	Log     io.Writer // advice for people; may be nil
 
+	mute bool // for tests: the peer is not told of the options, as by the C tools
+
 	// For tests in virtual time:
 	yield   waiting.Yield
 	network meet.Network

@@ -21,6 +21,9 @@ type Result struct {
 }
 
 // Run runs one end on dev and prints what the C tool prints.
+//
+// Errors: ib.AttrError for invalid options, before the peer is contacted; ErrExchange; meet.ErrMismatch,
+// meet.ErrRefused and meet.ErrVersion; ErrSilent; ErrData; ib.WCError for a failed request.
 func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -28,29 +31,17 @@ func Run(ctx context.Context, dev ib.Device, o Options) (res Result, err error) 
 	if err := o.check(dev); err != nil {
 		return res, err
 	}
-	table, err := dev.GIDs(o.IBPort)
-	if err != nil {
-		return res, err
-	}
 	e, err := newEndpoint(dev, &o)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	e.gids = table
-	return e.run(ctx)
-}
-
-// run connects to the peer, plays and prints the result.
-func (e *endpoint) run(ctx context.Context) (res Result, err error) {
-	o := e.o
 	gid, err := indexedGID(e.gids, o.GIDIndex)
 	if err != nil {
 		return res, err
 	}
-	local := e.addresses()
 	if gid != nil {
-		o.say(local, gid)
+		o.say(e.local, gid)
 	}
 	conn, err := o.meet(ctx)
 	if err != nil {
@@ -59,12 +50,31 @@ func (e *endpoint) run(ctx context.Context) (res Result, err error) {
 	defer conn.Close()
 	if gid == nil {
 		gid = meet.GID(e.gids, conn.LocalIP())
-		o.say(local, gid)
+		o.say(e.local, gid)
 	}
-	ready := func(remote []address) error { return e.connect(local, remote, gid.Index) }
 	stop := waiting.For(o.Log, "", "the address of the peer at %v, over TCP, %v at most", conn.RemoteAddr(), o.Timeout)
+	defer stop()
+	maxTime, err := e.introduce(conn)
+	switch {
+	case ctx.Err() != nil:
+		return res, ctx.Err()
+	case err != nil:
+		return res, err
+	}
+	start := time.Now()
+	res, err = e.run(ctx, conn, gid, stop)
+	if err != nil && maxTime > 0 && time.Since(start) > maxTime {
+		err = fmt.Errorf("%w; the server ends a test after %v (--max-time there)", err, maxTime)
+	}
+	return res, err
+}
+
+// run exchanges addresses with the peer, plays and prints the result. It calls told when it has the peer's address.
+func (e *endpoint) run(ctx context.Context, conn *meet.Conn, gid *ib.GIDEntry, told func()) (res Result, err error) {
+	o, local := e.o, e.local
+	ready := func(remote []address) error { return e.connect(local, remote, gid.Index) }
 	remote, err := exchange(conn, o, local, ready)
-	stop()
+	told()
 	if ctx.Err() != nil {
 		return res, ctx.Err()
 	}

@@ -125,8 +125,9 @@ func finish(t *testing.T, o *Options, server, client *end) {
 	}
 }
 
-// TestMismatch: ends that do not agree fail, both, and say what to look at.
-func TestMismatch(t *testing.T) {
+// TestToolMismatch: ends that do not agree, and cannot tell each other their options, fail, both, and say what to look
+// at.
+func TestToolMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		server func(*Options)
@@ -143,6 +144,7 @@ func TestMismatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			simulated(t, func(t *testing.T, p *place) {
 				so, co := Defaults(RC), Defaults(RC)
+				so.mute, co.mute = true, true
 				c.server(&so)
 				c.client(&co)
 				server, client := p.meet(t, so, co, wrap.FaultConfig{})

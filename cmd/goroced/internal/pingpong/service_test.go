@@ -81,6 +81,9 @@ func converse(t *testing.T, server, client Options, n, m int) (serverErr, client
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if err := conn.Send(encodeAddresses(many(m), client.Service.traits().lines)); err != nil {
+		t.Fatal(err)
+	}
 	_, clientErr = exchange(conn, &client, many(m), nil)
 	return <-done, clientErr
 }
