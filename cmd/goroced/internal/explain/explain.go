@@ -55,7 +55,11 @@ func list(out io.Writer, t term.Terminal, lessons []lesson) {
 		first = false
 		fmt.Fprintln(out, t.Paint(group+":", term.Heading))
 		for _, l := range of {
-			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", l.name), l.title))
+			title := l.title
+			if l.rule != "IBTA" {
+				title += " [" + l.rule + "]"
+			}
+			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", l.name), title))
 		}
 	}
 }
