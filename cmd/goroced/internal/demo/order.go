@@ -137,7 +137,8 @@ func (h *history) cause(p *Packet, n int) int {
 		return h.nth(1, 0, func(q *Packet) bool { return q.PSN == p.trigger })
 	case p.gap: // what misses the PSN is behind it, or its repetition, and it has all before
 		from := h.nth(n, 0, func(q *Packet) bool { return q.PSN == p.PSN })
-		return h.nth(1, max(from, h.arrived(p.PSN.Add(-1))), func(q *Packet) bool { return q.PSN.After(p.PSN) && !q.Lost })
+		from = max(from, h.arrived(p.PSN.Add(-1)))
+		return h.nth(1, from, func(q *Packet) bool { return q.PSN.After(p.PSN) && !q.Lost })
 	}
 	asks := func(q *Packet) bool { return q.asks && !q.Lost && !q.PSN.After(p.PSN) }
 	return max(h.arrived(p.PSN), h.nth(n, h.arrived(p.PSN)-1, asks))
@@ -195,7 +196,8 @@ func (h *history) deliver() {
 		}
 	}
 	for psn := h.first.Add(len(h.places)); !psn.After(last); psn = psn.Add(1) { // it was kept
-		at := h.nth(1, 0, func(p *Packet) bool { return !p.Lost && !p.PSN.After(psn) && !psn.After(p.last) })
+		carries := func(p *Packet) bool { return !p.Lost && !p.PSN.After(psn) && !psn.After(p.last) }
+		at := h.nth(1, 0, carries)
 		h.places = append(h.places, max(at, h.arrived(psn.Add(-1))))
 	}
 }

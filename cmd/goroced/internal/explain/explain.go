@@ -102,7 +102,7 @@ func unknown(all []lesson, name string) error {
 	for _, l := range all {
 		names = append(names, l.name)
 	}
-	return &UnknownError{Name: name, Closest: similar.Closest(name, names, mostClose)}
+	return &UnknownError{Kind: "rule", Name: name, Closest: similar.Closest(name, names, mostClose)}
 }
 
 // Source writes the script of a rule, which an own one may begin as. The error is an *UnknownError if there is none.
