@@ -28,7 +28,8 @@ func TestCourse(t *testing.T) {
 		sh := exec.Command("sh", "-c", "goroced explain --source "+commands)
 		sh.Dir, sh.Env = t.TempDir(), append(sh.Environ(), "PATH="+filepath.Dir(program)+":/usr/bin:/bin")
 		out, err := sh.CombinedOutput()
-		if failed := new(exec.ExitError); !errors.As(err, &failed) || !strings.Contains(string(out), "goroced: my.txt:") {
+		failed := new(exec.ExitError)
+		if !errors.As(err, &failed) || !strings.Contains(string(out), "goroced: my.txt:") {
 			t.Errorf("chapter %d: %v, want a wrong claim:\n%s\n%s", n, err, commands, out)
 		}
 	}

@@ -20,7 +20,8 @@ func (*runCmd) Help() string {
 	return "The program may be any that is linked with libibverbs, or loads it: it is run as it is, with goroce's in " +
 		"place of the machine's, and its exit status is that of `goroced run`. If no daemon runs, one is started for " +
 		"this user, which ends a minute after its last client. The libraries are built once with cc, in the user's " +
-		"cache; $GOROCE_LIB names a directory that has them already. See docs/dropin.md."
+		"cache; $GOROCE_LIB names a directory that has them already. If neither the program nor what it starts opens " +
+		"an RDMA device, a line at its end says so. See docs/dropin.md."
 }
 
 // Run runs the subcommand.

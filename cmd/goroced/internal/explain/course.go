@@ -31,8 +31,8 @@ func Course(w io.Writer, t term.Terminal) error {
 		}
 		fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %2d  ", i+1), title))
 	}
-	fmt.Fprint(out, "\n", t.Hang("", "`goroced explain --course 1` shows a chapter, `--course 1 --play` with its lessons."),
-		"\n")
+	const how = "`goroced explain --course 1` shows a chapter, `--course 1 --play` with its lessons."
+	fmt.Fprint(out, "\n", t.Hang("", how), "\n")
 	return out.Flush()
 }
 
