@@ -12,6 +12,31 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
+// Programs of TestRunUnused, which end with 5.
+const (
+	unusedNone  = "#include <stdio.h>\nint main(void) { puts(\"runs\"); return 5; }\n"
+	unusedOpens = `#include <infiniband/verbs.h>
+#include <stdio.h>
+int main(void) {
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *c = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	puts(c ? "open" : "closed");
+	return c ? 5 : 1;
+}
+`
+	unusedClosed = `#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+	if (argc < 2)
+		return 1;
+	close(2);
+	int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+	return fd == 2 && write(fd, "data", 4) == 4 ? 5 : 1;
+}
+`
+)
+
 // TestRunUnused: a program that opens no RDMA device is told so, in one line at its end; one that opens a device is
 // not, nor one that has started such a program, or what may yet become one.
 func TestRunUnused(t *testing.T) {
@@ -25,28 +50,8 @@ func TestRunUnused(t *testing.T) {
 		}
 		return compile(t, path, flags...)
 	}
-	none := build("none", "#include <stdio.h>\nint main(void) { puts(\"runs\"); return 5; }\n")
-	static := build("static", "#include <stdio.h>\nint main(void) { puts(\"runs\"); return 5; }\n", "-static")
-	opens := build("opens", `#include <infiniband/verbs.h>
-#include <stdio.h>
-int main(void) {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *c = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	puts(c ? "open" : "closed");
-	return c ? 5 : 1;
-}
-`, "-libverbs")
-	closed := build("closed", `#include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-	if (argc < 2)
-		return 1;
-	close(2);
-	int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
-	return fd == 2 && write(fd, "data", 4) == 4 ? 5 : 1;
-}
-`)
+	none, static := build("none", unusedNone), build("static", unusedNone, "-static")
+	opens, closed := build("opens", unusedOpens, "-libverbs"), build("closed", unusedClosed)
 	u := newUser(t)
 	data := filepath.Join(u.dir, "data")
 	for _, c := range []struct {

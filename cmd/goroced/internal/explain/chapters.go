@@ -62,9 +62,8 @@ var chapters = []chapter{
 		words:   []string{"PD", "MR", "L_Key", "SGE"},
 		lessons: []string{"write-segments", "scatter-gather", "local-key"},
 		ask: question{"Which key does a program give to its peer, so that the peer may write into its memory: L_Key " +
-			"or " +
-			"R_Key?", []string{"R_Key", "rkey"}, "the R_Key is for the peer (remote), the L_Key for one's own requests " +
-			"(local)."},
+			"or R_Key?", []string{"R_Key", "rkey"}, "the R_Key is for the peer (remote), the L_Key for one's own " +
+			"requests (local)."},
 		breakIt: change{"write-segments", "R len=4096", "R len=4096 access=read", "The region may be read, but not " +
 			"written: what arrives in memory?", "memory at R+8"},
 	},
@@ -243,7 +242,7 @@ var chapters = []chapter{
 		words:   []string{"doorbell", "signaled", "solicited event", "header prediction", "segmentation offload"},
 		lessons: []string{"inline", "unsignaled", "solicited", "max-rd-atomic", "ack-rides-behind", "write-train"},
 		ask: question{"A program posts 32 SENDs, and only the last is signaled. How many completions come, if all " +
-			"succeed?", []string{"1", "one"}, "requests complete in order, so the completion of the last tells of all."},
+			"succeed?", []string{"1", "one"}, "requests complete in order, so that of the last tells of all."},
 		breakIt: change{"inline", "len=40 inline", "len=40", "Without inline the device takes the data later, when " +
 			"the program has scribbled over it.", "SEND Only"},
 	},
