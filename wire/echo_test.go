@@ -18,8 +18,9 @@ func TestEcho(t *testing.T) {
 	}
 	for name, wrong := range map[string][]byte{
 		"nothing": nil, "short": b[:len(b)-1], "a question": ask.Append(nil),
-		"a byte behind it": append(bytes.Clone(b), 0, 1), "another version": with(b, 4, 2), "ECN of 3 bits": with(b, 5, 4),
-		"reserved": with(b, 7, 1), "reserved at the end": with(b, 31, 1),
+		"a byte behind it": append(bytes.Clone(b), 0, 1), "another version": with(b, 4, 2),
+		"ECN of 3 bits": with(b, 5, 4),
+		"reserved":      with(b, 7, 1), "reserved at the end": with(b, 31, 1),
 	} {
 		if got.Decode(wrong) {
 			t.Errorf("%s is taken for an answer", name)

@@ -5,7 +5,8 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// echoSessions is how many sessions of questions are counted at a time; the oldest is forgotten.
+// echoSessions is how many sessions of questions are counted at a time; the oldest is forgotten. Who floods a port with
+// sessions makes the counts of others begin anew, and no more.
 const echoSessions = 64
 
 // echoSession counts the questions of one who asks.

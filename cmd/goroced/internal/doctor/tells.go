@@ -34,8 +34,8 @@ func (t *told) add(a *wire.EchoAnswer, start time.Time, took time.Duration, mark
 func (e *env) tells(local netip.Addr, a *answers) Finding {
 	t := &a.told
 	if t.answers == 0 {
-		return Finding{Text: fmt.Sprintf("%v is no goroce, or an older one: in which direction packets get lost, whether "+
-			"ECN marks arrive there, and its clock are not known", e.Peer)}
+		return Finding{Text: fmt.Sprintf("%v is no goroce, or an older one: in which direction packets get lost, "+
+			"whether ECN marks arrive there, and its clock are not known", e.Peer)}
 	}
 	back, known := e.marksReturn(local)
 	f := t.finding(e.Peer, back, known)
@@ -48,13 +48,13 @@ func (e *env) tells(local netip.Addr, a *answers) Finding {
 // finding describes what was told. back says that ECN-capable packets come back as such, if that is known.
 func (t *told) finding(peer fmt.Stringer, back, known bool) Finding {
 	there := t.asked - t.received
-	f := Finding{Text: fmt.Sprintf("%v is goroce: of %d requests %d were lost on the way there, and %d of %d answers on "+
-		"the way back; %s; its clock is %s", peer, t.asked, there, t.received-t.answers, t.received,
+	f := Finding{Text: fmt.Sprintf("%v is goroce: of %d requests %d were lost on the way there, and %d of %d answers "+
+		"on the way back; %s; its clock is %s", peer, t.asked, there, t.received-t.answers, t.received,
 		t.marksText(back, known), t.clockText())}
-	if t.bleached() || known && !back {
+	if t.marks != [4]int{} && (t.bleached() || known && !back) {
 		f.Status = Warn
-		f.Remedy = "switches that mark packets cannot slow down senders there: find what clears the lowest two bits of " +
-			"the IP traffic class, and ask from the other end, too:"
+		f.Remedy = "switches that mark packets cannot slow down senders there: find what clears the lowest two bits " +
+			"of the IP traffic class, and ask from the other end, too:"
 	}
 	return f
 }

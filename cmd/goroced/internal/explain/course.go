@@ -39,7 +39,7 @@ func Course(w io.Writer, t term.Terminal) error {
 // Chapter writes chapter n, from 1; with play it runs the lessons, too. The error matches ib.ErrInvalid if there is no
 // such chapter.
 func Chapter(w io.Writer, n int, play bool, t term.Terminal) error {
-	c, err := find1(n)
+	c, err := chapterAt(n)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *change) commands() []string {
 // Answer checks an answer to the question of chapter n, and writes why it is right. The error matches ErrWrongAnswer if
 // it is not, ib.ErrInvalid if there is no such chapter.
 func Answer(w io.Writer, n int, answer string, t term.Terminal) error {
-	c, err := find1(n)
+	c, err := chapterAt(n)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func Answer(w io.Writer, n int, answer string, t term.Terminal) error {
 	return err
 }
 
-// find1 returns chapter n, from 1.
-func find1(n int) (*chapter, error) {
+// chapterAt returns chapter n, from 1.
+func chapterAt(n int) (*chapter, error) {
 	if n < 1 || n > len(chapters) {
 		return nil, driver.Refuse("explain", "chapter", n, fmt.Sprintf("1 to %d", len(chapters)), ib.ErrInvalid)
 	}
