@@ -63,6 +63,7 @@ var examples = map[string][]example{
 	"explain": {
 		{"goroced explain implied-nak", "a rule, by running it"},
 		{"goroced explain psn", "the rules about PSNs"},
+		{"goroced explain --course", "a course, for who knows TCP"},
 	},
 	"fault add": {
 		{"goroced fault add drop -p 0.01 --for 1m", "lose one packet in a hundred, for a minute"},

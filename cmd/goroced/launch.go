@@ -22,8 +22,8 @@ func (*runCmd) Help() string {
 		"place of the machine's, and its exit status is that of `goroced run`. If no daemon runs, one is started for " +
 		"this user, which ends a minute after its last client. The libraries are built once with cc, in the user's " +
 		"cache; $GOROCE_LIB names a directory that has them already. Where perftest's ib_*_bw and ib_*_lat or the " +
-		"ibv_*_pingpong take an index of the GID table (-x, -g), an address may be given, or be in $GOROCE_GID. See " +
-		"docs/dropin.md."
+		"ibv_*_pingpong take an index of the GID table (-x, -g), an address may be given, or be in $GOROCE_GID. If " +
+		"neither the program nor what it starts opens an RDMA device, a line at its end says so. See docs/dropin.md."
 }
 
 // Run runs the subcommand.

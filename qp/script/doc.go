@@ -13,8 +13,9 @@
 // # Text
 //
 // The first line is "# " and the title; the second "group: " and the group, which a script of one's own may leave out.
-// Each line that starts with a blank is a step; a reason may follow after " -- " and continue in lines that begin with
-// "--". All other lines are prose, in paragraphs.
+// "rule: Linux" behind it says that the rule is of libibverbs or the kernel, "rule: goroce" that only goroce does so;
+// without it the rule is IBTA's. Each line that starts with a blank is a step; a reason may follow after " -- " and
+// continue in lines that begin with "--". All other lines are prose, in paragraphs.
 //
 // # Scenes and sides
 //

@@ -16,6 +16,7 @@ type Script struct {
 	Name  string   // file name without .txt
 	Title string   // the rule in one line
 	Group string   // its topic
+	Rule  string   // whose rule it is: "IBTA", "Linux" or "goroce"
 	Why   []string // the paragraphs before the first step
 	file  string   // for failures
 	lines []line
@@ -62,12 +63,16 @@ func Load(name string) (*Script, error) {
 	return Parse("qp/testdata/"+name+".txt", text)
 }
 
+// rules are whose rules there are: the specification's; what it leaves open and libibverbs or the kernel has; and what
+// only goroce does, of which a peer need not know.
+var rules = []string{"IBTA", "Linux", "goroce"}
+
 // maxText limits the length of a script in bytes.
 const maxText = 1 << 20
 
 // Parse parses the text of a script. The name of the file is for failures; without folder and .txt it is the script's.
 func Parse(file, text string) (*Script, error) {
-	s := &Script{Name: strings.TrimSuffix(path.Base(file), ".txt"), file: file}
+	s := &Script{Name: strings.TrimSuffix(path.Base(file), ".txt"), Rule: rules[0], file: file}
 	if len(text) > maxText {
 		return nil, s.fail(1, "", "a script has at most %d bytes", maxText)
 	}
@@ -79,6 +84,13 @@ func Parse(file, text string) (*Script, error) {
 	first := 1
 	if len(lines) > 1 && strings.HasPrefix(lines[1], "group: ") {
 		s.Group, first = strings.TrimPrefix(lines[1], "group: "), 2
+	}
+	if len(lines) > first && strings.HasPrefix(lines[first], "rule: ") {
+		s.Rule = strings.TrimPrefix(lines[first], "rule: ")
+		first++
+		if !slices.Contains(rules, s.Rule) {
+			return nil, s.fail(first, s.Rule, "whose rule it is: %s", strings.Join(rules, ", "))
+		}
 	}
 	open := false // the line before is prose too
 	for i, text := range lines[first:] {

@@ -275,6 +275,7 @@ func TestParseRefuses(t *testing.T) {
 		{"# T\ngroup: g\n\n setup\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\nWhy.\n", "a script has a paragraph"},
 		{"# T\ngroup: g\n\nWhy.\n\n setup\n -- more\n", "a reason goes on here"},
+		{"# T\ngroup: g\nrule: rxe\n\nWhy.\n\n setup\n", "whose rule it is: IBTA, Linux, goroce"},
 	} {
 		if _, err := Parse("t", c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want: %s", c.text, err, c.want)

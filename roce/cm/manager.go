@@ -27,6 +27,7 @@ type Manager struct {
 	half     crowd.List[*conn] // half-open connections
 	waiting  *list.List        // connections in timewait, oldest first
 	answers  answers
+	echoes   []echoSession
 
 	in       input // what is being handled; kept here to save allocations
 	messages queue[Message]

@@ -14,6 +14,9 @@ type Options struct {
 	// one is rejected.
 	PathMTU func(Path) ib.MTU
 
+	// Wall returns the time of day in ns since 1970, for answers to wire.EchoAsk; nil if there are to be none.
+	Wall func() int64
+
 	Resend      ib.Instant // first interval of retransmission (default 200 ms); it doubles each time
 	ResendMax   ib.Instant // largest interval (default 1.6 s)
 	Retries     int        // retransmissions of a message (default 15)

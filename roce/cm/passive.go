@@ -25,7 +25,8 @@ func handleREQ(m *Manager, _ *conn, in *input) {
 	l := m.listener(req.ServiceID, in.path.Local, false)
 	if l == nil {
 		m.stats.NoListener++
-		m.rejectREQ(in, ib.RejectInvalidServiceID, nil)
+		m.reply(in, wire.AttrREJ, &wire.REJ{RemoteID: req.LocalID, Message: wire.MessageREQ,
+			Reason: ib.RejectInvalidServiceID, PrivateData: m.echo(in)})
 		return
 	}
 	e := Event{Kind: Request, Listener: l.id, PrivateData: req.PrivateData}

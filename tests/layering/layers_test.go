@@ -113,7 +113,7 @@ var layers = []struct {
 		{tool + "decode", []string{"internal/cells", "ib", "ib/driver", "wire", "roce/trace", "roce/trace/track",
 			"roce/trace/capfile", tool + "term"}},
 		{tool + "explain", []string{"internal/cells", "ib", "ib/driver", "wire", "roce/trace", "qp/script", "roce/cm",
-			"roce/link/mem", "roce/link/wrap", "roce", tool + "similar", tool + "term", tool + "decode"}},
+			"roce/link/mem", "roce/link/wrap", "roce", "docs", tool + "similar", tool + "term", tool + "decode"}},
 		{tool + "waiting", []string{"ib", "roce/link", "roce/neigh"}},
 		{tool + "pathmtu", []string{"ib", "ib/driver", "wire", "roce/rdmacm"}},
 		{tool + "rping", []string{"ib", "ib/driver", "roce/rdmacm", tool + "device", tool + "waiting",

@@ -39,6 +39,7 @@ var simulated = []struct {
 	{tool + "pingpong", []string{"live_test.go"}},
 	{tool + "perf", []string{"live_test.go"}},
 	{tool + "waiting", nil},
+	{tool + "doctor/tells_test.go", nil},
 	{"tests/conformance/sim_test.go", nil},
 	{"tests/conformance/harness_test.go", nil},
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/ib/driver"
@@ -75,7 +76,8 @@ func New(h Host, o Options) *Port {
 		binary.LittleEndian.PutUint64(key[i:], o.Rand.Uint64())
 	}
 	mtu := func(cm.Path) ib.MTU { return h.MTU() }
-	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu}),
+	wall := func() int64 { return time.Now().UnixNano() }
+	p := &Port{host: h, opts: o, m: cm.New(cm.Options{GUID: o.GUID, Seed: key, PathMTU: mtu, Wall: wall}),
 		conns: map[cm.ID]*ID{}, lingering: map[cm.ID]*Owner{}, listeners: map[cm.ListenID]*ID{},
 		dials: dials{to: map[ib.GID]*dialled{}}, binds: map[bindKey]binding{},
 		most: shares{connections: cm.MaxConns, dynamicPorts: dynamicCount}}

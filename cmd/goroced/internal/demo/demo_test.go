@@ -233,7 +233,7 @@ func TestTimeoutIsExplained(t *testing.T) {
 		{"two timeouts", []Packet{at(10, first), at(4207, again), at(8404, again)}, 2},
 		{"NAK", []Packet{at(10, first), at(20, ack), at(30, again)}, 0},
 	} {
-		e := &Exchange{Packets: c.packets, locals: []local{{0, "client", "post"}}}
+		e := &Exchange{Packets: c.packets, locals: []local{{host: "client", text: "post"}}}
 		text := e.ladder(4194*time.Microsecond, term.Terminal{})
 		if n := strings.Count(text, "no answer within"); n != c.want {
 			t.Errorf("%s: %d explanations, want %d:\n%s", c.name, n, c.want, text)

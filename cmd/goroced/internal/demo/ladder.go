@@ -1,22 +1,13 @@
 package demo
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/trace"
 )
-
-// row is a packet or a local event.
-type row struct {
-	at     ib.Instant
-	packet *Packet
-	local  *local
-}
 
 // ladder draws an exchange. timeout is the local ACK timeout, which explains pauses.
 func (e *Exchange) ladder(timeout time.Duration, t term.Terminal) string {
@@ -51,28 +42,10 @@ func (p *Packet) note() string {
 		return "sent again, and lost on purpose"
 	case p.Lost:
 		return "lost on purpose"
-	case p.nak:
+	case p.gap && !p.sack:
 		return "psn " + fmt.Sprint(p.PSN) + " is missing"
 	case p.Again:
 		return "sent again"
 	}
 	return ""
-}
-
-// rows merges packets and local events by time. A capture has the times of the daemon's turns, which may have begun
-// before the program's first event, so that event comes first in any case.
-func (e *Exchange) rows() []row {
-	var rows []row
-	for i := range e.locals {
-		rows = append(rows, row{at: e.locals[i].at, local: &e.locals[i]})
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	first := rows[0].at
-	for i := range e.Packets {
-		rows = append(rows, row{at: max(e.Packets[i].At, first), packet: &e.Packets[i]})
-	}
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
-	return rows
 }

@@ -23,7 +23,10 @@ type Packet struct {
 	Again bool       `json:"again,omitempty"` // sent before
 
 	response, nak bool
+	asks          bool       // for an answer
+	gap, sack     bool       // it says that its PSN is missing; as a SACK
 	last          ib.PSN     // of those that a request takes; READ takes one for each packet of its response
+	trigger       ib.PSN     // of a SACK: what has made it
 	turn          ib.Instant // of the host's engine, by its own clock
 }
 
@@ -107,10 +110,17 @@ func (r *recorder) lost(host string, turn ib.Instant, frame []byte) {
 func (r *recorder) add(host string, at time.Time, p *wire.Packet) *Packet {
 	e := Packet{At: ib.Instant(at.Sub(r.began)), From: host, Label: trace.Label(p), PSN: p.PSN, last: p.PSN,
 		response: p.Opcode.IsResponse(), nak: p.Opcode.Headers()&wire.HasAETH != 0 && !p.AETH.Syndrome.IsAck()}
+	e.asks = p.AckReq || p.Opcode.IsAtomic()
+	e.gap = e.nak && p.AETH.Syndrome == wire.NAKSequence
+	var sack wire.SACK
+	if p.Opcode == wire.SACKOpcode && sack.Decode(p.Payload) == nil {
+		e.gap, e.sack, e.trigger = true, true, sack.Trigger
+	}
 	if p.Opcode.Op() == wire.OpReadRequest {
+		e.asks = true
 		e.last = e.last.Add(max(int(p.RETH.Len)+r.mtu-1, 1)/r.mtu - 1)
 	}
-	if host == "server" && e.response && !e.nak && e.PSN.After(r.answered) {
+	if host == "server" && e.response && !e.nak && !e.sack && e.PSN.After(r.answered) {
 		r.answered = e.PSN
 	}
 	r.packets = append(r.packets, e)

@@ -26,13 +26,28 @@ type local struct {
 	at   ib.Instant
 	host string
 	text string
+	what moment
+	last ib.PSN // of the client's requests that were posted before
 }
+
+// moment is the kind of a local event.
+type moment uint8
+
+const (
+	posted    moment = iota + 1 // noted before the request is posted
+	completed                   // of all requests that were posted before
+)
+
+var moments = [...]string{posted: "post ", completed: "completion: "}
+
+// noter takes a note of a local event.
+type noter func(s *side, what moment, text string)
 
 // stop is an operation of the tour. do executes it, calls note for local events, and returns a description of the
 // result.
 type stop struct {
 	title, about string
-	do           func(ctx context.Context, p *pair, note func(s *side, text string)) (string, error)
+	do           func(ctx context.Context, p *pair, note noter) (string, error)
 }
 
 var stops = []stop{
@@ -88,14 +103,23 @@ func (e *Exchange) run(ctx context.Context, p *pair, s stop) (err error) {
 	if _, err := p.take(); err != nil { // packets that arrived after the last exchange
 		return err
 	}
-	e.Result, err = s.do(ctx, p, func(s *side, text string) {
-		e.locals = append(e.locals, local{p.rec.now(), s.name, text})
+	e.Result, err = s.do(ctx, p, func(s *side, what moment, text string) {
+		e.locals = append(e.locals, local{p.rec.now(), s.name, moments[what] + text, what, p.client.last})
 	})
 	if err != nil {
 		return err
 	}
-	e.Packets, err = p.take()
-	return err
+	if e.Packets, err = p.take(); err != nil {
+		return err
+	}
+	var inOrder []Packet
+	for _, r := range e.rows() {
+		if r.packet != nil {
+			inOrder = append(inOrder, *r.packet)
+		}
+	}
+	e.Packets = inOrder
+	return nil
 }
 
 // take returns the packets since the last call.
@@ -116,15 +140,15 @@ func (e *Exchange) lossy() bool {
 	return false
 }
 
-func send(ctx context.Context, p *pair, note func(*side, string)) (string, error) {
+func send(ctx context.Context, p *pair, note noter) (string, error) {
 	c, s := p.client, p.server
 	fill(c.buf[tourOffset:], 'S')
 	clear(s.buf[tourOffset:])
 	if err := s.postRecv(tourOffset, 4096); err != nil {
 		return "", err
 	}
-	note(s, "post RECV, room for 4096 B")
-	note(c, fmt.Sprintf("post SEND %d B", tourBytes))
+	note(s, posted, "RECV, room for 4096 B")
+	note(c, posted, fmt.Sprintf("SEND %d B", tourBytes))
 	if err := p.post(c, ib.SendWR{Opcode: ib.WRSend, SGL: c.sge(tourOffset, tourBytes)}); err != nil {
 		return "", err
 	}
@@ -132,22 +156,22 @@ func send(ctx context.Context, p *pair, note func(*side, string)) (string, error
 	if err != nil {
 		return "", err
 	}
-	note(s, fmt.Sprintf("completion: RECV, %d B", wc.ByteLen))
+	note(s, completed, fmt.Sprintf("RECV, %d B", wc.ByteLen))
 	if _, err := c.wait(ctx); err != nil {
 		return "", err
 	}
-	note(c, "completion: SEND")
+	note(c, completed, "SEND")
 	if wc.ByteLen != tourBytes {
 		return "", fmt.Errorf("%w: %d bytes arrived, %d were sent", ErrData, wc.ByteLen, tourBytes)
 	}
 	return fmt.Sprintf("%d bytes arrived, every one right", tourBytes), c.compare(s)
 }
 
-func write(ctx context.Context, p *pair, note func(*side, string)) (string, error) {
+func write(ctx context.Context, p *pair, note noter) (string, error) {
 	c, s := p.client, p.server
 	fill(c.buf[tourOffset:], 'W')
 	clear(s.buf[tourOffset:])
-	note(c, fmt.Sprintf("post RDMA WRITE %d B", tourBytes))
+	note(c, posted, fmt.Sprintf("RDMA WRITE %d B", tourBytes))
 	wr := s.remote(ib.SendWR{Opcode: ib.WRWrite, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)
 	if err := p.post(c, wr); err != nil {
 		return "", err
@@ -155,15 +179,15 @@ func write(ctx context.Context, p *pair, note func(*side, string)) (string, erro
 	if _, err := c.wait(ctx); err != nil {
 		return "", err
 	}
-	note(c, "completion: RDMA WRITE")
+	note(c, completed, "RDMA WRITE")
 	return fmt.Sprintf("%d bytes stand in the server's memory, every one right", tourBytes), c.compare(s)
 }
 
-func read(ctx context.Context, p *pair, note func(*side, string)) (string, error) {
+func read(ctx context.Context, p *pair, note noter) (string, error) {
 	c, s := p.client, p.server
 	fill(s.buf[tourOffset:], 'R')
 	clear(c.buf[tourOffset:])
-	note(c, fmt.Sprintf("post RDMA READ %d B", tourBytes))
+	note(c, posted, fmt.Sprintf("RDMA READ %d B", tourBytes))
 	wr := s.remote(ib.SendWR{Opcode: ib.WRRead, SGL: c.sge(tourOffset, tourBytes)}, tourOffset)
 	if err := p.post(c, wr); err != nil {
 		return "", err
@@ -171,12 +195,12 @@ func read(ctx context.Context, p *pair, note func(*side, string)) (string, error
 	if _, err := c.wait(ctx); err != nil {
 		return "", err
 	}
-	note(c, "completion: RDMA READ")
+	note(c, completed, "RDMA READ")
 	return fmt.Sprintf("%d bytes fetched, every one right", tourBytes), s.compare(c)
 }
 
 // atomics changes 41 to 42 with a CAS, and adds 58.
-func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, error) {
+func atomics(ctx context.Context, p *pair, note noter) (string, error) {
 	c, s := p.client, p.server
 	word := s.buf[tourOffset:][:8]
 	binary.NativeEndian.PutUint64(word, 41)
@@ -189,7 +213,7 @@ func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, er
 		{ib.SendWR{Opcode: ib.WRCompareSwap, Compare: 41, Swap: 42}, "COMPARE & SWAP: if 41 then 42", 41},
 		{ib.SendWR{Opcode: ib.WRFetchAdd, Swap: 58}, "FETCH & ADD: 58 more", 42},
 	} {
-		note(c, "post "+op.text)
+		note(c, posted, op.text)
 		op.wr.SGL = c.sge(tourOffset, 8)
 		if err := p.post(c, s.remote(op.wr, tourOffset)); err != nil {
 			return "", err
@@ -199,7 +223,7 @@ func atomics(ctx context.Context, p *pair, note func(*side, string)) (string, er
 			return "", err
 		}
 		was := binary.NativeEndian.Uint64(c.buf[tourOffset:])
-		note(c, fmt.Sprintf("completion: %v, it was %d", wc.Opcode, was))
+		note(c, completed, fmt.Sprintf("%v, it was %d", wc.Opcode, was))
 		if was != op.was {
 			return "", fmt.Errorf("%v: %w: it returned %d, should have been %d", wc.Opcode, ErrData, was, op.was)
 		}

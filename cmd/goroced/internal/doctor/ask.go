@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -13,11 +14,8 @@ import (
 	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce/daemon/client"
 	"github.com/goroce/goroce/roce/host"
+	"github.com/goroce/goroce/wire"
 )
-
-// nobodys is a service ID that no application has: of those that are administered locally (IBTA A3.2.3), with a name.
-// Whoever speaks RoCEv2 has a connection manager, and that rejects a request for it, for reason 8.
-const nobodys = 0x02<<56 | 'g'<<40 | 'o'<<32 | 'r'<<24 | 'o'<<16 | 'c'<<8 | 'e'
 
 const (
 	// firstWait is how long the first answer may take. The kernel asks for a MAC address for three seconds before it
@@ -25,7 +23,7 @@ const (
 	firstWait = 4500 * time.Millisecond
 	// nextWait is how long the others may take, which is shorter than the manager waits until it repeats a request: one
 	// without an answer is one that was lost, or the answer was.
-	nextWait = 200 * time.Millisecond
+	nextWait = 150 * time.Millisecond
 	// requests is how many are sent to count those that get lost.
 	requests = 20
 )
@@ -36,6 +34,7 @@ type answers struct {
 	rtt   time.Duration // the median
 	sent  int
 	lost  int
+	told  told // what a peer of goroce has said of the requests
 }
 
 // errNoDevice: there is no device to ask with.
@@ -51,7 +50,12 @@ func (e *env) askPeer(local netip.Addr) (a answers, err error) {
 		return a, errors.Join(errNoDevice, err)
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	q, err := newAsker(dev, local, e.Peer)
+	return askFrom(ctx, dev, local, e.Peer)
+}
+
+// askFrom asks the peer by a device.
+func askFrom(ctx context.Context, dev ib.CMDevice, local, peer netip.Addr) (a answers, err error) {
+	q, err := newAsker(dev, local, peer)
 	if err != nil {
 		return a, err
 	}
@@ -66,7 +70,8 @@ func (e *env) askPeer(local netip.Addr) (a answers, err error) {
 	}
 	times := []time.Duration{first}
 	for a.sent = 0; a.sent < requests; a.sent++ {
-		d, err := q.ask(ctx, max(nextWait, 3*first))
+		q.marked = true // what comes to a host at all is known; with marks a bad network may do otherwise
+		d, err := q.ask(ctx, max(nextWait, 3*slices.Min(times)))
 		if errors.Is(err, syscall.ETIMEDOUT) {
 			a.lost++
 			continue
@@ -77,7 +82,7 @@ func (e *env) askPeer(local netip.Addr) (a answers, err error) {
 		times = append(times, d)
 	}
 	slices.Sort(times)
-	a.rtt = times[len(times)/2]
+	a.rtt, a.told = times[len(times)/2], q.told
 	return a, nil
 }
 
@@ -104,10 +109,14 @@ type asker struct {
 	ch          ib.CM
 	qp          ib.QP // that the requests name; it stays in RESET
 	local, peer netip.Addr
+	session     uint64
+	sent        int  // requests
+	marked      bool // they are ECN-capable
+	told        told
 }
 
 func newAsker(dev ib.CMDevice, local, peer netip.Addr) (_ *asker, err error) {
-	q := &asker{local: local.WithZone(""), peer: peer}
+	q := &asker{local: local.WithZone(""), peer: peer, session: rand.Uint64()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, q.close())
@@ -146,7 +155,7 @@ func (q *asker) close() (err error) {
 // ask sends a request and returns how long the answer took. Without an answer within the time the error is
 // syscall.ETIMEDOUT, and another syscall.Errno if the network says that the peer cannot be reached.
 func (q *asker) ask(ctx context.Context, wait time.Duration) (time.Duration, error) {
-	id, err := q.ch.CreateID(ib.CMIDInit{Type: ib.RC, ServiceID: nobodys})
+	id, err := q.ch.CreateID(ib.CMIDInit{Type: ib.RC, ServiceID: wire.EchoService})
 	if err != nil {
 		return 0, err
 	}
@@ -154,8 +163,13 @@ func (q *asker) ask(ctx context.Context, wait time.Duration) (time.Duration, err
 	if err := id.ResolveAddr(netip.AddrPortFrom(q.local, 0), netip.AddrPortFrom(q.peer, 0), wait); err != nil {
 		return 0, err
 	}
-	if err := q.await(ctx, id, ib.CMAddrResolved); err != nil {
+	if _, err := q.await(ctx, id, ib.CMAddrResolved); err != nil {
 		return 0, err
+	}
+	if q.marked {
+		if err := id.SetOption(ib.CMOptionTOS, int(wire.ECT0)); err != nil {
+			return 0, err
+		}
 	}
 	// The smallest is what every port has: a peer with a narrower one does not refuse it for that.
 	if err := id.SetOption(ib.CMOptionPathMTU, int(ib.MTU256)); err != nil {
@@ -164,23 +178,32 @@ func (q *asker) ask(ctx context.Context, wait time.Duration) (time.Duration, err
 	if err := id.ResolveRoute(wait); err != nil {
 		return 0, err
 	}
-	if err := q.await(ctx, id, ib.CMRouteResolved); err != nil {
+	if _, err := q.await(ctx, id, ib.CMRouteResolved); err != nil {
 		return 0, err
 	}
+	ask := wire.EchoAsk{Session: q.session, Nonce: rand.Uint64()}
+	q.sent++
 	start := time.Now()
-	if err := id.Connect(ib.CMConnParam{QPN: q.qp.Num(), RetryCount: 7, RNRRetry: 7, Timeout: wait}); err != nil {
+	if err := id.Connect(ib.CMConnParam{QPN: q.qp.Num(), RetryCount: 7, RNRRetry: 7, Timeout: wait,
+		PrivateData: ask.Append(nil)}); err != nil {
 		return 0, err
 	}
-	err = q.await(ctx, id, ib.CMRejected, ib.CMConnectResponse)
-	return time.Since(start), err
+	ev, err := q.await(ctx, id, ib.CMRejected, ib.CMConnectResponse)
+	took := time.Since(start)
+	var answer wire.EchoAnswer
+	if err == nil && answer.Decode(ev.Param.PrivateData) && answer.Nonce == ask.Nonce {
+		q.told.asked = q.sent
+		q.told.add(&answer, start, took, q.marked)
+	}
+	return took, err
 }
 
 // await waits for an event of an ID of one of these types.
-func (q *asker) await(ctx context.Context, id ib.CMID, want ...ib.CMEventType) error {
+func (q *asker) await(ctx context.Context, id ib.CMID, want ...ib.CMEventType) (ib.CMEvent, error) {
 	for {
 		ev, err := q.ch.NextEvent(ctx)
 		if err != nil {
-			return err
+			return ev, err
 		}
 		if ev.Listener != nil {
 			_ = ev.ID.Close()
@@ -189,11 +212,11 @@ func (q *asker) await(ctx context.Context, id ib.CMID, want ...ib.CMEventType) e
 		switch {
 		case ev.ID != id || ev.Listener != nil: // of an ID that is closed
 		case slices.Contains(want, ev.Type):
-			return nil
+			return ev, nil
 		case errno != 0:
-			return errno
+			return ev, errno
 		default:
-			return fmt.Errorf("ask the peer: %v is no answer: %w", ev.Type, ib.ErrState)
+			return ev, fmt.Errorf("ask the peer: %v is no answer: %w", ev.Type, ib.ErrState)
 		}
 	}
 }

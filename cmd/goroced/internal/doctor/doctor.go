@@ -11,14 +11,19 @@
 // ICMP echo requests (echo.go), which any host answers at any length, both ways. No message of RoCEv2 could do that: a
 // peer drops what is longer than a management datagram unless there is a connection, and a queue pair to take it.
 //
+// A peer of goroce says in that rejection how it has received the request (tells.go): so losses have a direction, and
+// ECN marks and its clock are known. ICMP tells the directions of long packets (direction.go): a closed UDP port is
+// answered by a short message, however long the packet to it was.
+//
 // Nothing is concluded from rules of a firewall. If the peer does not answer, packets find out whether this machine
 // lets them leave and arrive; one that arrives looks as if the peer had sent it (probe.go). Only then are rules listed
 // that name the port (rules.go).
 //
 // Files: doctor.go has the table of checks, env.go what they see of the machine, peer.go the address of a peer, next.go
 // what to try when all is well; report.go prints. The checks are in subject.go and netif.go (interface, addresses,
-// MTU), port.go (port 4791), reach.go (the peer, by ask.go, echo.go, probe.go and rules.go), senders.go, links.go
-// (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go and dropin.go (programs in C).
+// MTU), port.go (port 4791), reach.go (the peer, by ask.go, tells.go, echo.go, direction.go, probe.go and rules.go),
+// senders.go, links.go (privileges, offload, memory), machine.go (ptrace, clock, processor), daemon.go and dropin.go
+// (programs in C).
 package doctor
 
 import "net/netip"

@@ -26,6 +26,7 @@ type pinger struct {
 	fd     int
 	is4    bool
 	header int  // length of the IP header
+	ecn    byte // ECN bits of the last answer, if marks were asked for
 	shown  bool // the socket shows it in front of what it receives
 }
 
@@ -87,7 +88,7 @@ func (p *pinger) ping(size int) (time.Duration, error) {
 		case left == 0 && ready <= 0: // also where this process got no time until now: the answer may be there
 			return 0, errNoEcho
 		}
-		n, err := unix.Read(p.fd, buf)
+		n, err := p.receive(buf)
 		switch {
 		case err == unix.EAGAIN || err == unix.EINTR:
 		case err != nil:

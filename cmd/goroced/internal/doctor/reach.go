@@ -40,7 +40,7 @@ func checkPeer(e *env) []Finding {
 	case a.errno != 0:
 		return []Finding{e.silence(local, a.errno)}
 	}
-	return []Finding{e.speaks(local, route, &a)}
+	return []Finding{e.speaks(local, route, &a), e.tells(local, &a)}
 }
 
 // localFor returns the address to ask the peer from: that of the route, or else the first of the peer's IP version.
@@ -66,7 +66,7 @@ func (e *env) speaks(local netip.Addr, route neigh.Route, a *answers) Finding {
 	case w.best < w.want && w.best > 0 && !w.told:
 		f.Status = Fail
 		f.Text = fmt.Sprintf("%v answers in %s, but packets of path MTU %d do not come back, and nothing says so; "+
-			"those of path MTU %d do", e.Peer, short(a.rtt), w.want, w.best)
+			"those of path MTU %d do%s", e.Peer, short(a.rtt), w.want, w.best, e.direction(local, w.size(w.want)))
 		f.Remedy = "raise the MTU on the way and at the peer, or lower it here:"
 		f.Command = fmt.Sprintf("ip link set %s mtu %d", e.netif.name, max(w.size(w.best), 1500))
 		if w.best < ib.MTU1024 {

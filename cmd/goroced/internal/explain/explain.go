@@ -55,7 +55,11 @@ func list(out io.Writer, t term.Terminal, lessons []lesson) {
 		first = false
 		fmt.Fprintln(out, t.Paint(group+":", term.Heading))
 		for _, l := range of {
-			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", l.name), l.title))
+			title := l.title
+			if l.rule != "IBTA" {
+				title += " [" + l.rule + "]"
+			}
+			fmt.Fprintln(out, t.Hang(fmt.Sprintf("  %-22s ", l.name), title))
 		}
 	}
 }
@@ -98,7 +102,7 @@ func unknown(all []lesson, name string) error {
 	for _, l := range all {
 		names = append(names, l.name)
 	}
-	return &UnknownError{Name: name, Closest: similar.Closest(name, names, mostClose)}
+	return &UnknownError{Kind: "rule", Name: name, Closest: similar.Closest(name, names, mostClose)}
 }
 
 // Source writes the script of a rule, which an own one may begin as. The error is an *UnknownError if there is none.

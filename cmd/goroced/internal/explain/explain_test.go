@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -214,5 +215,58 @@ func TestOwnScript(t *testing.T) {
 	}
 	if err := Source(&source, "implied-nack"); err == nil || !strings.Contains(err.Error(), "implied-nak") {
 		t.Errorf("got %v, want what is like it", err)
+	}
+}
+
+// notTold are the words of scripts that no reader should have to guess at, and units where there are none.
+var notTold = regexp.MustCompile(`\bin none\b|is written( nth=\d+)? fails|^ *[●*|│]* *(fetched|placed|fault) |\+-|` +
+	`\d\.\d{4,}(us|ms|s)\b|^ *time +us `)
+
+// TestPlain: what a lesson claims is told in words, with times of three digits; the names of the sides are no units.
+func TestPlain(t *testing.T) {
+	for name := range Rules() {
+		var out strings.Builder
+		if err := Rule(&out, name, term.Terminal{Width: 200}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if bad := notTold.FindString(line); bad != "" {
+				t.Errorf("%s: %q in %s", name, bad, line)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		"timer none": "no timer runs", "timer 67.108864ms": "the timer runs out in 67.1 ms",
+		"timer 8796.093022208s": "the timer runs out in 8796 s", "placed": "slow memory is written",
+		"placed nth=2 fails": "slow memory cannot be written, number 2 of what is under way",
+		"fetched fails":      "slow memory cannot be read", "post read 1 to=R+-1": "post read 1 to=R-1",
+	} {
+		if got := plain(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestBadges: each rule says whose it is, and the list marks those that are not IBTA's.
+func TestBadges(t *testing.T) {
+	var list strings.Builder
+	if err := List(&list, term.Terminal{Width: 200}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"lost-packet": "IBTA", "inline": "Linux", "sack": "goroce", "kept": "goroce", "write-train": "goroce",
+		"tail-probe": "goroce", "in-flight": "goroce", "late-memory": "goroce", "packet-format": "IBTA",
+	} {
+		var out strings.Builder
+		if err := Rule(&out, name, term.Terminal{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "\n["+want+"] ") {
+			t.Errorf("%s: want the badge %s:\n%s", name, want, out.String())
+		}
+		line := regexp.MustCompile(`(?m)^  ` + name + ` .*$`).FindString(list.String())
+		if marked := strings.HasSuffix(line, "["+want+"]"); marked != (want != "IBTA") {
+			t.Errorf("the list has %q, want the mark of %s", line, want)
+		}
 	}
 }

@@ -13,6 +13,7 @@ var format = lesson{
 	name:  "packet-format",
 	title: "A RoCEv2 packet is an InfiniBand packet in UDP, and the ICRC holds it together",
 	group: "packets",
+	rule:  "IBTA",
 	why: []string{
 		"A RoCEv2 packet goes from UDP port to port 4791 (RoCE annex A17). Behind the UDP header is what InfiniBand " +
 			"would send: the base transport header (BTH) with opcode, destination QP and PSN; the extension headers " +

@@ -16,6 +16,7 @@ var handshake = lesson{
 	name:  "cm-handshake",
 	title: "REQ, REP, RTU: how rdma_cm connects two queue pairs",
 	group: "connecting",
+	rule:  "IBTA",
 	why: []string{
 		"Two queue pairs can talk when each knows of the other the address, the QP number and the first PSN. With " +
 			"rdma_cm, the connection managers (CM) of both hosts tell each other by datagrams to QP 1 of the port, " +

@@ -17,6 +17,7 @@ type lesson struct {
 	name  string
 	title string // the rule in one line
 	group string
+	rule  string   // whose it is: a key of badges
 	why   []string // paragraphs that introduce it
 	prose []string // all paragraphs, for searches
 	show  func(p *page) error
@@ -41,7 +42,7 @@ func lessons() ([]lesson, error) {
 
 // ofScript returns the lesson of a script.
 func ofScript(s *script.Script) lesson {
-	return lesson{name: s.Name, title: s.Title, group: s.Group, why: s.Why, prose: s.Prose(),
+	return lesson{name: s.Name, title: s.Title, group: s.Group, rule: s.Rule, why: s.Why, prose: s.Prose(),
 		show: func(p *page) error {
 			err := s.Run(p.step)
 			p.endScene()
@@ -52,6 +53,13 @@ func ofScript(s *script.Script) lesson {
 		}}
 }
 
+// badges say whose a rule is.
+var badges = map[string]string{
+	"IBTA":   "a rule of the InfiniBand Architecture: every device keeps it",
+	"Linux":  "IBTA leaves it open; it is as libibverbs and the kernel have it",
+	"goroce": "IBTA leaves it open, and this is what goroce does; other devices may do otherwise, and work with it",
+}
+
 const legend = "1[0:1024] are bytes 0 to 1023 of message 1, R+8 is byte 8 of region R."
 
 // write writes a lesson. What was shown before an error is written, too.
@@ -60,6 +68,7 @@ func (l *lesson) write(w io.Writer, t term.Terminal) error {
 	for _, line := range cells.Wrap(l.title, t.Columns()) {
 		fmt.Fprintln(p.out, t.Paint(line, term.Heading))
 	}
+	p.line("["+l.rule+"] ", badges[l.rule])
 	fmt.Fprintln(p.out)
 	for _, text := range l.why {
 		p.paragraph(text)

@@ -19,6 +19,7 @@ var multicast = lesson{
 	name:  "multicast",
 	title: "A datagram to a group reaches every QP that is attached to it",
 	group: "other services",
+	rule:  "IBTA",
 	why: []string{
 		"A multicast group is an IP multicast address. UD queue pairs attach to it (ibv_attach_mcast); then their " +
 			"host joins the group on the network, by IGMP or MLD, and gets what is sent to it. A sender need not be " +

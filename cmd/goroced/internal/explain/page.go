@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/goroce/goroce/cmd/goroced/internal/term"
 	"github.com/goroce/goroce/qp/script"
@@ -58,12 +57,12 @@ func (p *page) step(s script.Step) {
 	p.prose = nil
 	switch s.Kind {
 	case script.Packet:
-		arrow := p.ladder.Packet(s.At, s.Left, s.Text)
+		arrow := p.ladder.Packet(s.At, s.Left, before(s.Text))
 		arrow.Lost, arrow.Note = s.Lost, s.Reason
 	case script.Local:
 		p.ladder.Local(s.At, s.Left, withReason(plain(s.Text), s.Reason))
 	case script.Quiet:
-		p.ladder.Note(withReason(s.Text, s.Reason))
+		p.ladder.Note(withReason(plain(s.Text), s.Reason))
 	}
 }
 
@@ -78,21 +77,6 @@ func (p *page) scene(s script.Step) {
 		p.paragraph("With " + s.Text + ":")
 	}
 	p.begin(s.Sides[0], s.Sides[1])
-}
-
-// plain replaces abbreviations of scripts by words.
-func plain(text string) string {
-	verb, rest, _ := strings.Cut(text, " ")
-	if long, ok := longVerbs[verb]; ok {
-		return long + " " + rest
-	}
-	return text
-}
-
-var longVerbs = map[string]string{
-	"wc": "completion:", "mem": "memory:", "event": "event:", "notify": "completion queue event:", "count": "counter:",
-	"timer": "timer runs out in", "placed": "slow memory is written", "placing": "writes to slow memory:",
-	"window": "packets that may be in flight:", "persisted": "made persistent:",
 }
 
 // withReason appends the script's reason for a step.

@@ -80,7 +80,9 @@ func (r *Ready) Exec(program string, args []string) error {
 		err = r.keep()
 	}
 	if err == nil {
-		err = syscall.Exec(program, args, environ)
+		marked, undo := mark(environ)
+		err = syscall.Exec(program, args, marked)
+		undo()
 	}
 	return &ExecError{args[0], err}
 }

@@ -29,6 +29,9 @@ bool debugging(void);
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool quiet(void);
 
+/* used.c; it reports whether this was the first use */
+bool used(void);
+
 /* control.c: the control socket. */
 struct control {
 	int fd;

@@ -258,6 +258,7 @@ int control_dial(struct control *c, const char *path)
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int err;
 
+	used();
 	if (strlen(path) >= sizeof(to.sun_path))
 		return ENAMETOOLONG;
 	strcpy(to.sun_path, path);

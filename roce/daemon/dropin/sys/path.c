@@ -140,6 +140,7 @@ const char *sys_map_at(int dir, const char *path, struct sys_path *room)
 	}
 	if (!inside(from) && from == path)
 		return path;
+	used();
 	if (!find_tree(room))
 		return path;
 	n = strlen(room->text);
