@@ -29,7 +29,7 @@ func (q *QP) countMarked(p *wire.Packet, n int) {
 	}
 	q.kept().cnp.due = true
 	if p.Opcode.IsReadResp() && q.flow != nil { // how many come depends on the window of who asks
-		q.flow.cc.onMark(q.now, q.flow.rtt.flight())
+		q.flow.onMark(q.now)
 	}
 }
 

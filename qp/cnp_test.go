@@ -53,7 +53,7 @@ func TestCNPGap(t *testing.T) {
 	if p.a.stats.SentCNPs != 0 {
 		t.Errorf("got %d CNPs of the requester for ACKs, want none", p.a.stats.SentCNPs)
 	}
-	if x.flow.cc.cwnd < cwndMin {
-		t.Errorf("got a window of %d, want %d at least", x.flow.cc.cwnd, cwndMin)
+	if x.flow.cc.window() < cwndMin {
+		t.Errorf("got a window of %d, want %v at least", x.flow.cwnd, cwndMin)
 	}
 }

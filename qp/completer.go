@@ -19,7 +19,7 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 		return
 	case wire.CNP:
 		st.RcvdCNPs++
-		r.q.flow.cc.onMark(now, r.q.flow.rtt.flight())
+		r.q.flow.onMark(now)
 		return
 	}
 	if !r.win.holds(p.PSN) {
@@ -69,13 +69,13 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 	if n <= 0 {
 		return
 	}
-	known := r.win.held.n + r.win.sacked.n
+	known, lost := r.win.held.n+r.win.sacked.n, r.win.need.n
 	r.releaseRange(r.win.una, psn)
 	known -= r.win.held.n + r.win.sacked.n
 	r.win.una = psn
 	r.q.arrivals.Requests.confirm(psn, n)
-	r.q.flow.cc.onACK(now, n-known)
-	r.recovery.answered(now)
+	r.q.flow.onACK(now, n-known)
+	r.recovery.answered(now, r.win.need.n < lost)
 	r.q.timers.clear(timerRNR)
 	r.armAck(now)
 	r.heard(now)

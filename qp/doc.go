@@ -46,7 +46,7 @@
 // retransmission policy (goBackN, gobackn.go) what was answered, and what is lost by a NAK
 // or by the end of the ACK timeout; where the peer sends SACKs they tell what is lost, and
 // only that goes again. The policy counts retries, and marks in the window which PSNs are
-// sent again; NextPackets sends them. The congestion control (aimd, aimd.go) of the Flow
+// sent again; NextPackets sends them. The congestion control (congestion.go, cubic.go) of the Flow
 // gets the same news. After a silence of a few round trips a probe (probe.go) asks for the
 // missing answer.
 //
@@ -83,7 +83,7 @@
 //	segmentation, opcodes                sendwqe.go
 //	PSNs in flight                       window.go
 //	what is in flight to a destination   flow.go
-//	congestion control                   aimd.go
+//	congestion control                   congestion.go, cubic.go, hystart.go
 //	congestion notifications             cnp.go
 //	which losses are congestion          gate.go
 //	retransmission policy                gobackn.go

@@ -1,15 +1,27 @@
 package qp
 
+import "github.com/goroce/goroce/ib"
+
 // flowBytesPerPacket is the byte limit of a Flow for each packet of its congestion window,
 // so that many small packets and few large ones are both bounded.
 const flowBytesPerPacket = 1024
 
 // Flow counts what is in flight to one destination, all QPs together, up to the congestion
-// window (aimd.go). RDMA WRITE has no flow control of its own, and a READ asks for a burst:
-// without a common window many QPs would overrun any socket buffer. A QP that finds it full
+// window (congestion.go), and spaces what leaves (pacer.go). RDMA WRITE has no flow control of
+// its own, and a READ asks for a burst: without a common window many QPs would overrun any
+// socket buffer. A QP that finds it full
 // waits in a queue, from which Next returns it as ACKs arrive.
 type Flow struct {
-	cc       aimd
+	cc       congestionControl
+	gate     lossGate
+	cwnd     int        // congestion window, in packets
+	undoCwnd float64    // that before ACK timeouts that may have been too early; 0: none
+	heard    ib.Instant // when the latest ACK came
+	limited  uint32     // the round of rtt in which the window was full
+	episode  int        // packets that were in flight at the latest reduction, and are neither acknowledged nor lost
+	rate     ackRate
+	pace     bucket
+
 	packets  int // in flight
 	bytes    int
 	rtt      rttEstimate
@@ -25,10 +37,14 @@ type Flow struct {
 }
 
 // NewFlow returns the Flow of a destination to which nothing was sent yet.
-func NewFlow() *Flow { return &Flow{cc: aimd{cwnd: cwndStart}} }
+func NewFlow(cfg FlowConfig) *Flow {
+	f := &Flow{cc: newCubic(cfg.Window)}
+	f.adjust()
+	return f
+}
 
 // CongestionWindow returns the congestion window, in packets.
-func (f *Flow) CongestionWindow() int { return f.cc.cwnd }
+func (f *Flow) CongestionWindow() int { return f.cwnd }
 
 // InFlight returns the packets and bytes that are in flight.
 func (f *Flow) InFlight() (packets, bytes int) { return f.packets, f.bytes }
@@ -76,12 +92,12 @@ func (f *Flow) refused() {
 func (f *Flow) Idle() bool { return f.packets == 0 }
 
 func (f *Flow) full() bool {
-	return f.packets >= f.cc.cwnd || f.bytes >= f.cc.cwnd*flowBytesPerPacket
+	return f.packets >= f.cwnd || f.bytes >= f.cwnd*flowBytesPerPacket
 }
 
 // room returns how many packets of the given cost may leave now.
 func (f *Flow) room(cost int) int {
-	return min(f.cc.cwnd-f.packets, (f.cc.cwnd*flowBytesPerPacket-f.bytes+cost-1)/cost)
+	return min(f.cwnd-f.packets, (f.cwnd*flowBytesPerPacket-f.bytes+cost-1)/cost)
 }
 
 func (f *Flow) charge(packets, cost int) {
@@ -95,9 +111,11 @@ func (f *Flow) release(packets, cost int) {
 }
 
 // piece returns how many responses of the given cost a READ asks for at least, unless fewer
-// are left: a quarter of the packets that may be in flight, at most half of the byte limit.
-func (f *Flow) piece(cost int) int {
-	return max(min(f.cc.cwnd/4, f.cc.cwnd*flowBytesPerPacket/cost/2), 1)
+// are left: a quarter of the window, or half of it for a QP that may have few READs in flight, but no less than a
+// quantum of the pace, if that is not more. They come in one burst.
+func (f *Flow) piece(cost, reads int) int {
+	window := min(f.cwnd, f.cwnd*flowBytesPerPacket/cost)
+	return max(window/min(max(reads/2, 2), 4), min(window/4, quantumMost*1024/cost), 1)
 }
 
 // takeTurn reports whether q is the QP that Next returned last, and ends that turn.
@@ -115,6 +133,7 @@ func (f *Flow) takeTurn(q *QP) bool {
 func (f *Flow) admits(q *QP, turn bool) bool {
 	switch {
 	case f.full():
+		f.limits()
 		return false
 	case turn:
 		return true
@@ -142,6 +161,7 @@ func (f *Flow) wait(q *QP) {
 // waitFirst queues q before all others until there is room for n packets of the given cost.
 // Other QPs do not get the room meanwhile, so it grows until it is large enough for q.
 func (f *Flow) waitFirst(q *QP, n, cost int) {
+	f.remove(q)
 	q.waiting = true
 	if q.nextWaiting = f.first; f.first == nil {
 		f.last = q
@@ -152,10 +172,12 @@ func (f *Flow) waitFirst(q *QP, n, cost int) {
 // Next removes the QP that has waited the longest from the queue and returns it, or nil
 // if there is no room. The caller must call its NextPackets; until then Next returns nil.
 //
+// If the pace holds all of them back, the first one has a timer set.
+//
 // When nothing is in flight there is all the room that will ever be: the window may be smaller
 // than when the QP began to wait for more.
 func (f *Flow) Next() *QP {
-	if f.turn != nil || f.first == nil || f.full() {
+	if f.turn != nil || f.first == nil || f.full() || f.first.timers.isSet(timerPace) {
 		return nil
 	}
 	if f.need > 0 && f.packets > 0 && f.room(f.cost) < f.need {

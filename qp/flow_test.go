@@ -6,45 +6,11 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// TestFlowAIMD checks that the window grows by a packet for each window acknowledged, and
-// halves for each flight with a loss, within bounds.
-func TestFlowAIMD(t *testing.T) {
-	f := NewFlow()
-	for round := range 10 {
-		if f.CongestionWindow() != cwndStart+round {
-			t.Fatalf("round %d: got a window of %d packets, want %d", round, f.CongestionWindow(), cwndStart+round)
-		}
-		for range f.CongestionWindow() {
-			f.cc.onACK(0, 1)
-		}
-	}
-	const flight = 1000
-	f.rtt.add(flight)
-	f.cc.onLoss(5000, f.rtt.flight())
-	if f.CongestionWindow() != (cwndStart+10)/2 {
-		t.Errorf("after a loss: got a window of %d packets, want %d", f.CongestionWindow(), (cwndStart+10)/2)
-	}
-	half := f.CongestionWindow()
-	f.cc.onLoss(5000+flight-1, f.rtt.flight())
-	if f.CongestionWindow() != half {
-		t.Errorf("a second loss of the same flight: got a window of %d packets, want %d", f.CongestionWindow(), half)
-	}
-	f.cc.onLoss(5000+flight, f.rtt.flight())
-	if f.CongestionWindow() != half/2 {
-		t.Errorf("a loss of the next flight: got a window of %d packets, want %d", f.CongestionWindow(), half/2)
-	}
-	for i := range 100 {
-		f.cc.onLoss(ib.Instant(10000+i*flight), f.rtt.flight())
-	}
-	if f.CongestionWindow() != cwndMin {
-		t.Errorf("%d packets at least, want %d", f.CongestionWindow(), cwndMin)
-	}
-	for range cwndMax * cwndMax {
-		f.cc.onACK(0, 2)
-	}
-	if f.CongestionWindow() != cwndMax {
-		t.Errorf("%d packets at most, want %d", f.CongestionWindow(), cwndMax)
-	}
+// newWaiter returns a QP that can do nothing but wait at a Flow.
+func newWaiter() *QP {
+	q := new(QP)
+	q.timers.clearAll()
+	return q
 }
 
 // TestFlowBounds checks the limits of packets and of bytes.
@@ -57,7 +23,7 @@ func TestFlowBounds(t *testing.T) {
 		{128*1024 - 1, 2}, // a byte is left
 		{1024, 128},       // both limits at once
 	} {
-		f := NewFlow()
+		f := NewFlow(FlowConfig{Window: 128})
 		n := 0
 		for !f.full() {
 			if f.room(c.cost) < 1 {
@@ -80,9 +46,9 @@ func TestFlowBounds(t *testing.T) {
 // TestFlowQueue checks that Next returns QPs in the order of wait, one at a time, and that
 // removing one leaves the others in the queue.
 func TestFlowQueue(t *testing.T) {
-	f := NewFlow()
-	f.charge(cwndStart, 1)
-	qps := []*QP{{}, {}, {}, {}}
+	f := NewFlow(FlowConfig{Window: 128})
+	f.charge(128, 1)
+	qps := []*QP{newWaiter(), newWaiter(), newWaiter(), newWaiter()}
 	for _, q := range qps {
 		f.wait(q)
 		f.wait(q) // has no effect
@@ -166,14 +132,14 @@ func TestTimeoutWhileHeld(t *testing.T) {
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{h.sge(0, 8)}})
 	h.emit(0, 8)
 	h.q.HandleTimeout(h.q.Deadline())
-	h.flow.charge(cwndStart, 1) // other QPs use the whole window
+	h.flow.charge(128, 1) // other QPs use the whole window
 	for range 10 {
 		h.q.HandleTimeout(h.q.Deadline())
 		if n := len(h.emit(0, 8)); n != 0 || h.q.State() != ib.StateRTS {
 			t.Fatalf("got %d packets in %v, want none in RTS", n, h.q.State())
 		}
 	}
-	h.flow.release(cwndStart, 1)
+	h.flow.release(128, 1)
 	if h.flow.Next() != h.q || len(h.emit(0, 8)) != 1 {
 		t.Error("the QP did not get its turn")
 	}
@@ -189,7 +155,7 @@ func TestFlowChange(t *testing.T) {
 	h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
 	h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 4096)}})
 	h.emit(0, 8)
-	other := NewFlow()
+	other := NewFlow(FlowConfig{Window: 128})
 	h.q.SetFlow(other)
 	if packets, bytes := h.flow.InFlight(); packets != 0 || bytes != 0 {
 		t.Errorf("the old account: got %d packets, %d bytes, want none", packets, bytes)
@@ -210,17 +176,17 @@ func TestFlowChange(t *testing.T) {
 // is in flight any more; otherwise all QPs to the destination would wait for ever.
 func TestFlowWaitFirst(t *testing.T) {
 	const cost = 1024
-	f, q := NewFlow(), new(QP)
+	f, q := NewFlow(FlowConfig{Window: 128}), newWaiter()
 	f.charge(f.CongestionWindow()-1, cost)
-	need := f.piece(cost)
+	need := f.piece(cost, 4)
 	f.waitFirst(q, need, cost)
 	for i := range 10 {
-		f.cc.onLoss(ib.Instant(i+1)*1_000_000_000, f.rtt.flight())
+		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
 	}
 	if f.CongestionWindow() >= need {
 		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.CongestionWindow(), need)
 	}
-	for n := cwndStart - 1; n > 0; n-- {
+	for n := 128 - 1; n > 0; n-- {
 		if got := f.Next(); got != nil {
 			t.Fatalf("a turn with %d packets in flight, a cap of %d and %d needed", n, f.CongestionWindow(), need)
 		}

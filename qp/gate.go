@@ -16,8 +16,8 @@ const (
 	queueNoise = 100_000
 	// A part of a window that is lost is congestion if it is as large as this, in percent.
 	lostMost = 15
-	// trialLosses is how many losses without a queue begin a trial, and how many are expected in one
-	// that changes nothing. A quarter of these or less show congestion.
+	// trialLosses is how many losses without a queue, of one packet or several, begin a trial, and how many are
+	// expected in one that changes nothing. A quarter of these or less show congestion.
 	trialLosses = 16
 	// What a trial has shown holds for so long, in nanoseconds.
 	congestionFor = ib.Instant(2_000_000_000)
@@ -27,25 +27,61 @@ const (
 // lossGate decides which losses the congestion control of a Flow answers.
 type lossGate struct {
 	round       int        // packets lost in this round trip
-	lost, acked int        // packets, since the count began
+	ends        ib.Instant // of it
+	lost, acked int        // losses, and acknowledged packets, since the count began
 	limit       int        // packets to be acknowledged in the trial under way; 0: none
-	cwnd        int        // before the trial
+	cwnd, ratio float64    // the window before the trial, and which part of the packets was lost
 	shutUntil   ib.Instant // all losses are congestion
 	restUntil   ib.Instant // no trial begins
 }
 
-// congestion reports whether n losses are a sign of congestion.
-func (g *lossGate) congestion(now ib.Instant, rtt *rttEstimate, n, cwnd int) bool {
-	g.round += n
-	if now < g.shutUntil || rtt.queued() || g.round*100 > lostMost*cwnd {
-		return true
+// verdict is what losses mean.
+type verdict uint8
+
+const (
+	lossRandom verdict = iota
+	lossCongestion
+	lossTrial // a trial begins
+)
+
+// judge says what n losses mean.
+func (g *lossGate) judge(now ib.Instant, rtt *rttEstimate, n int, cwnd float64) verdict {
+	first := now >= g.ends
+	if first {
+		g.round, g.ends = 0, now+ib.Instant(rtt.flight())
 	}
-	g.lost += n
-	return false
+	g.round += n
+	if now < g.shutUntil {
+		return g.doubt(now)
+	}
+	if rtt.queued() || float64(g.round*100) > lostMost*max(cwnd, 1) {
+		g.lost, g.acked, g.limit = 0, 0, 0
+		return lossCongestion
+	}
+	g.lost++
+	if first && g.tries(now, cwnd) {
+		return lossTrial
+	}
+	return lossRandom
+}
+
+// doubt handles a loss while all losses are congestion. If smaller windows lose as much as before the trial, it was a
+// mistake: few losses in it were chance.
+func (g *lossGate) doubt(now ib.Instant) verdict {
+	if g.lost++; g.lost < trialLosses {
+		return lossCongestion
+	}
+	mistake := float64(g.lost) > g.ratio/2*float64(g.acked)
+	g.lost, g.acked = 0, 0
+	if !mistake {
+		return lossCongestion
+	}
+	g.shutUntil, g.restUntil = 0, now+randomFor
+	return lossRandom
 }
 
 // tries reports whether a trial begins.
-func (g *lossGate) tries(now ib.Instant, cwnd int) bool {
+func (g *lossGate) tries(now ib.Instant, cwnd float64) bool {
 	if g.limit > 0 || g.lost < trialLosses {
 		return false
 	}
@@ -60,13 +96,13 @@ func (g *lossGate) tries(now ib.Instant, cwnd int) bool {
 
 // onACK counts acknowledged packets. At the end of a trial it returns the window from before if that was not too
 // large, else 0.
-func (g *lossGate) onACK(now ib.Instant, packets int) (cwnd int) {
+func (g *lossGate) onACK(now ib.Instant, packets int) (cwnd float64) {
 	g.acked += packets
 	if g.limit == 0 || g.acked < g.limit {
 		return 0
 	}
 	cwnd, lost := g.cwnd, g.lost
-	*g = lossGate{}
+	*g = lossGate{ratio: trialLosses / float64(g.limit)}
 	if lost <= trialLosses/4 {
 		g.shutUntil = now + congestionFor
 		return 0

@@ -8,13 +8,12 @@ import (
 
 // gated is the congestion control of a path with a round trip of 50 us, and that of late where a queue is.
 type gated struct {
-	aimd
-	rtt rttEstimate
+	*Flow
 	now ib.Instant
 }
 
 func newGated() *gated {
-	g := &gated{aimd: aimd{cwnd: 100}}
+	g := &gated{Flow: NewFlow(FlowConfig{Window: 100})}
 	g.sample(50_000)
 	return g
 }
@@ -31,7 +30,7 @@ func (g *gated) rounds(n, lost int) {
 	for range n {
 		g.sample(50_000)
 		if lost > 0 {
-			g.onLost(g.now, &g.rtt, lost)
+			g.onLost(g.now, lost)
 		}
 		g.onACK(g.now, g.cwnd-lost)
 	}
@@ -50,16 +49,16 @@ func TestGate(t *testing.T) {
 		{"a queue", func(g *gated) {
 			g.sample(160_000)
 			g.sample(160_000)
-			g.onLost(g.now, &g.rtt, 1)
+			g.onLost(g.now, 1)
 		}, true},
 		{"a queue, and a sample that found none", func(g *gated) {
 			g.sample(160_000)
 			g.sample(60_000)
-			g.onLost(g.now, &g.rtt, 1)
+			g.onLost(g.now, 1)
 		}, false},
 		{"no round trip measured", func(g *gated) {
 			g.rtt = rttEstimate{}
-			g.onLost(g.now, &g.rtt, 1)
+			g.onLost(g.now, 1)
 		}, true},
 	} {
 		g := newGated()

@@ -35,9 +35,10 @@ func (g *goBackN) refill() {
 	g.retries, g.rnrRetries = g.r.q.attr.RetryCnt, g.r.q.attr.RNRRetry
 }
 
-// answered handles forward progress, which resets the retry counters (IBTA 9.9.2.4.1).
-func (g *goBackN) answered(now ib.Instant) {
-	g.judgeTimeout(now)
+// answered handles forward progress, which resets the retry counters (IBTA 9.9.2.4.1). early says that something is
+// answered that was to be sent again, and was not yet.
+func (g *goBackN) answered(now ib.Instant, early bool) {
+	g.judgeTimeout(now, early)
 	g.start()
 }
 
@@ -52,9 +53,9 @@ func (g *goBackN) lost(now ib.Instant, psn ib.PSN) bool {
 	g.r.probe.stop()
 	flow.lossy()
 	if sendOps[g.r.slot(g.r.find(psn)).wr.Opcode].answered { // few packets follow a READ: one is lost
-		flow.cc.onLost(now, &flow.rtt, 1)
+		flow.onLost(now, 1)
 	} else {
-		flow.cc.onLoss(now, flow.rtt.flight())
+		flow.onLoss(now)
 	}
 	g.retry(now, psn)
 	return true
@@ -67,15 +68,20 @@ func (g *goBackN) timeout(now ib.Instant) {
 		return
 	}
 	if !r.silenceMeansLoss() {
+		// If the window became smaller, it may be full of packets that did not ask for an ACK.
+		if r.q.waiting && r.win.waiting() > 0 && !r.win.holds(r.ackReqs.latest) {
+			r.probe.due = 1
+		}
 		r.armAck(now)
 		return
 	}
 	r.q.cfg.Stats.LocalAckTimeout++
 	r.q.recordTimer(TimerACK, int(g.retries))
 	r.probe.askedAgain(now, byTimeout)
+	r.probe.untimed = r.win.nxt
 	r.forgetSACKs()
 	g.timeouts, g.timedOutAt = min(g.timeouts+1, 2), now
-	flow.cc.onTimeout(now, flow.rtt.flight())
+	flow.onTimeout(now, r.ackTimeout())
 	g.retry(now, r.win.una)
 }
 
@@ -147,10 +153,15 @@ func (r *requester) markFrom(psn ib.PSN) {
 // judgeTimeout decides, when una has moved, whether the ACK timeouts before were too early.
 // If the answer comes sooner after the latest timeout than the peer can answer, it belongs to
 // a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). The
-// same is assumed before a round trip was measured, as the peer may be far away.
-func (g *goBackN) judgeTimeout(now ib.Instant) {
+// same is assumed before a round trip was measured, as the peer may be far away. An early answer is at least one to
+// packets that have got through, so that a loss is the worst there was (RFC 5682).
+func (g *goBackN) judgeTimeout(now ib.Instant, early bool) {
 	flow := g.r.q.flow
-	if g.timeouts > 0 && (flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-g.timedOutAt))) {
-		flow.cc.undo()
+	switch {
+	case g.timeouts == 0:
+	case flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-g.timedOutAt)):
+		flow.undo(1)
+	case early:
+		flow.undo(cubicBeta)
 	}
 }

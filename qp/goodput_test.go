@@ -71,7 +71,7 @@ func sacks(x *devices) {
 }
 
 // ungated takes each loss for congestion.
-func ungated(x *devices) { x.flow.cc.gate.shutUntil = driver.Never }
+func ungated(x *devices) { x.flow.gate.shutUntil = driver.Never }
 
 // TestGoodputBottleneck: a bottleneck whose queue is too short to be seen carries as much as if each loss were
 // congestion.

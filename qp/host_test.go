@@ -81,7 +81,7 @@ const hostEntries = 128
 // SRQ if shared. Those of XRC targets always do.
 func newServiceHost(t testing.TB, typ ib.QPType, num ib.QPN, shared bool) *host {
 	t.Helper()
-	h := &host{t: t, mem: ring.Alloc(memSize), slow: mrtest.New(4096), flow: NewFlow()}
+	h := &host{t: t, mem: ring.Alloc(memSize), slow: mrtest.New(4096), flow: NewFlow(FlowConfig{Window: 128})}
 	variant := uint8(num)
 	h.table = mr.NewTable(8, mr.CountedKeys(func() uint8 { variant++; return variant }))
 	var err error

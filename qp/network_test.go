@@ -115,7 +115,8 @@ type pair struct {
 
 func newDevices(t *testing.T, net network, pairs int, seed uint64) *devices {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	x := &devices{T: t, forth: link{network: net, rng: rng}, back: link{network: net, rng: rng}, flow: NewFlow()}
+	x := &devices{T: t, forth: link{network: net, rng: rng}, back: link{network: net, rng: rng},
+		flow: NewFlow(FlowConfig{})}
 	for i := range ib.QPN(pairs) {
 		p := &pair{a: newHost(t, 0x100+2*i), b: newHost(t, 0x101+2*i)}
 		p.a.flow = x.flow
@@ -253,8 +254,8 @@ func TestBadNetworks(t *testing.T) {
 		longest ib.Instant // wait of a QP for a completion
 		end     ib.Instant
 	}{
-		// An answer takes three times as long as the ACK timeout. 128 KiB are in flight at first.
-		{"100ms", network{oneWay: 100 * ms}, 1, all, 64 << 10, 40, 450 * ms, 5000 * ms},
+		// An answer takes three times as long as the ACK timeout. A message takes three round trips at first.
+		{"100ms", network{oneWay: 100 * ms}, 1, all, 64 << 10, 40, 650 * ms, 2000 * ms},
 		{"100ms", network{oneWay: 100 * ms}, 1, all, 64, 200, 250 * ms, 4000 * ms},
 		{"late=30%", with(func(n *network) { n.late, n.delay = 0.3, 5*ms }), 1, all, 4096, 100, 60 * ms, 1000 * ms},
 		{"late=5%", with(func(n *network) { n.late, n.delay = 0.05, 2*ms }), 1, all, 64 << 10, 40, 20 * ms, 150 * ms},

@@ -46,3 +46,47 @@ func (p *pacer) sent(now ib.Instant, n int) {
 	}
 	p.free = max(p.free, now) + ib.Instant(int64(n)*p.nsPerKB/1024)
 }
+
+// bucket spaces what leaves to a destination, in quanta that several QPs may share.
+type bucket struct {
+	nsPerKB float64    // nanoseconds that 1,024 bytes take; 0 is no limit
+	free    ib.Instant // when what has left has taken its time
+	quantum ib.Instant // by how much it may leave earlier
+}
+
+const (
+	// quantumMost is the largest quantum, in KiB, unless it takes less than quantumLeast nanoseconds: no thread wakes
+	// more often.
+	quantumMost  = 16
+	quantumLeast = 50_000
+	// catchUp is for how long a bucket that was not used keeps its right to send, in nanoseconds: timers are late.
+	catchUp = 100_000
+)
+
+// set sets the rate, in nanoseconds for 1,024 bytes. A quantum is a quarter of the window, which is as often as
+// ACKs come.
+func (b *bucket) set(nsPerKB, cwnd float64) {
+	b.nsPerKB = nsPerKB
+	b.quantum = ib.Instant(max(min(cwnd/4, quantumMost)*nsPerKB, quantumLeast))
+}
+
+// ready returns when the next packet may leave; a time not after now means at once.
+func (b *bucket) ready(now ib.Instant) ib.Instant {
+	if b.free < now+b.quantum {
+		return now
+	}
+	return b.free
+}
+
+// train returns how many packets of so many bytes may leave, at least 1.
+func (b *bucket) train(now ib.Instant, bytes int) int {
+	if b.nsPerKB == 0 {
+		return math.MaxInt
+	}
+	return max(int(float64(now+b.quantum-b.free)/b.nsPerKB*1024)/bytes, 1)
+}
+
+// sent accounts for n bytes.
+func (b *bucket) sent(now ib.Instant, n int) {
+	b.free = max(b.free, now-catchUp) + ib.Instant(float64(n)*b.nsPerKB/1024)
+}

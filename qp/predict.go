@@ -195,13 +195,13 @@ func (r *requester) train(tx *TxPacket, most int) int {
 		return 0
 	}
 	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1,
-		r.askEvery()-1-r.ackReqs.since, r.q.pace.train(s.cost)-1)
+		r.askEvery()-1-int(r.ackReqs.since), r.q.pace.train(s.cost)-1, r.q.flow.pace.train(r.q.now, s.cost)-1)
 	if n <= 0 {
 		return 0
 	}
 	tx.Train = n
 	r.advance(s, n)
-	r.ackReqs.since += n
+	r.ackReqs.since += int32(n)
 	return n
 }
 

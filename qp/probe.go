@@ -42,6 +42,7 @@ type rttEstimate struct {
 	// less each one weighs, or else the estimate would forget the slow ones within a part of
 	// a round trip (RFC 7323, G).
 	ends  ib.Instant // of the round trip under way
+	round uint32     // counts them
 	count int64      // samples in it so far
 	often int64      // samples in the one before
 
@@ -52,6 +53,7 @@ type rttEstimate struct {
 func (e *rttEstimate) begin(now ib.Instant) {
 	if now >= e.ends {
 		e.often, e.count, e.ends = e.count, 0, now+ib.Instant(e.mean)
+		e.round++
 		if e.shortest[0] > 0 {
 			e.shortest = [2]int64{0, e.shortest[0]}
 		}
@@ -94,9 +96,10 @@ func (e *rttEstimate) rto() int64 { return max(2*e.mean, e.mean+4*e.deviation) }
 
 // sure adds a sample of a packet that was sent once, so that the answer is surely its own.
 func (e *rttEstimate) sure(sample int64) {
-	if e.add(sample); e.least == 0 {
-		e.least = sample
+	if e.least == 0 { // those before were guesses
+		e.mean, e.least = 0, sample
 	}
+	e.add(sample)
 	e.least = max(min(e.least, sample), 1)
 	if e.shortest[0] == 0 {
 		e.shortest[0] = sample
@@ -129,6 +132,7 @@ type prober struct {
 	timedAt ib.Instant // when the timed packet was sent
 	againAt ib.Instant // when the latest probe or ACK timeout was
 	timed   ib.PSN
+	untimed ib.PSN // what is before it may have left before an ACK timeout, so that an answer may be to that
 	timing  bool
 	again   again // why packets were sent again since timedAt
 	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
@@ -155,7 +159,7 @@ func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt = wh
 // responder that sent a NAK has discarded the first transmission.
 func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 	p := &r.probe
-	if tx.AckReq && !p.timing {
+	if tx.AckReq && !p.timing && !tx.PSN.Before(p.untimed) {
 		p.timing, p.again, p.timed, p.timedAt = true, never, tx.PSN, now
 	}
 }
@@ -178,7 +182,7 @@ func (r *requester) heard(now ib.Instant) {
 //     so after one the estimate is raised: timeouts that are too early raise it repeatedly.
 func (r *requester) measure(now ib.Instant) {
 	p, rtt := &r.probe, &r.q.flow.rtt
-	if !p.timing || !p.timed.Before(r.win.una) {
+	if !p.timing || !r.arrived(p.timed) {
 		return
 	}
 	p.timing = false
@@ -196,6 +200,20 @@ func (r *requester) measure(now ib.Instant) {
 		rtt.add(since)
 	case p.again == byTimeout:
 		rtt.add(min(2*rtt.mean, sample))
+	}
+}
+
+// arrived reports whether the peer has said that it has received a packet, or has answered it.
+func (r *requester) arrived(psn ib.PSN) bool {
+	_, held := r.win.held.run(psn, 1)
+	_, sacked := r.win.sacked.run(psn, 1)
+	return psn.Before(r.win.una) || held || sacked
+}
+
+// lostTimed stops timing a packet that is to be sent again.
+func (r *requester) lostTimed() {
+	if _, lost := r.win.need.run(r.probe.timed, 1); lost {
+		r.probe.timing = false
 	}
 }
 

@@ -296,7 +296,7 @@ func TestProbePassesFullFlow(t *testing.T) {
 	if !x.a.flow.full() {
 		t.Fatal("there is room left")
 	}
-	x.a.flow.cc.cwnd /= 2 // another QP had a loss
+	x.a.flow.cwnd /= 2 // another QP had a loss
 	before, held := x.a.flow.InFlight()
 	x.now = x.a.q.Deadline()
 	x.a.q.HandleTimeout(x.now)

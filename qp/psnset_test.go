@@ -38,7 +38,8 @@ func TestPSNSet(t *testing.T) {
 			length, in := s.run(psn, n)
 			for i := range length {
 				if model[psn.Add(i)] != in {
-					t.Fatalf("seed %d: got a run of %d from %d on with %v, want %v at %d", seed, length, psn, in, !in, i)
+					t.Fatalf("seed %d: got a run of %d from %d on with %v, want %v at %d", seed, length, psn, in,
+						!in, i)
 				}
 			}
 			if length < n && model[psn.Add(length)] == in {

@@ -20,7 +20,7 @@ import (
 
 // Bounds of a reorder buffer.
 const (
-	reorderBytes = 8 << 20 // of a shard; each of its QPs has a quarter of them at most
+	reorderBytes = 64 << 20 // of all shards; each QP of one has a quarter of them at most
 	reorderShare = 4
 	// reorderRest is how long a QP's kept packets are safe from another QP that needs their memory.
 	reorderRest = ib.Instant(1_000_000_000)

@@ -53,7 +53,7 @@ type credits struct {
 
 // ackReqs says which packets asked for an ACK (AckReq).
 type ackReqs struct {
-	since  int    // packets since the last AckReq
+	since  int32  // packets since the last AckReq
 	latest ib.PSN // highest PSN for which an answer was requested
 }
 
@@ -99,7 +99,7 @@ func (r *requester) start() {
 	r.recovery.start()
 	r.drainReported = false
 	r.ackReqs = ackReqs{latest: a.SQPSN.Add(-1)}
-	r.probe, r.unreadable.set = prober{}, false
+	r.probe, r.unreadable.set = prober{untimed: a.SQPSN}, false
 }
 
 // applyAttrs applies attributes that Modify may change in RTS and SQD.
@@ -136,128 +136,6 @@ func (r *requester) fetch() error {
 		r.q.recordPosted(&s.wr)
 	}
 	return nil
-}
-
-// emit fills out with request packets: first probes, then retransmissions, then new
-// packets. It returns how many elements it has used, and how many packets follow them
-// in trains.
-func (r *requester) emit(now ib.Instant, out []TxPacket) (n, trains int) {
-	if len(out) == 0 {
-		return 0, 0
-	}
-	turn := r.q.flow.takeTurn(r.q)
-	if r.q.timers.isSet(timerRNR) && !r.holesDue() {
-		return 0, 0
-	}
-	for n+trains < len(out) {
-		if at := r.q.pace.ready(); at > now {
-			r.q.timers.set(timerPace, at)
-			break
-		}
-		if r.probe.due == 0 && !r.holesDue() && r.hasWork() && !r.q.flow.admits(r.q, turn) {
-			r.q.flow.wait(r.q)
-			break
-		}
-		tx := &out[n]
-		if !r.packet(now, tx) {
-			r.waitForRoom(n > 0)
-			break
-		}
-		r.q.arrivals.sends(tx)
-		n++
-		more := r.train(tx, len(out)-n-trains)
-		trains += more
-		r.q.pace.sent(now, (1+more)*(tx.Len+packetOverhead))
-	}
-	if n > 0 && !r.q.timers.isSet(timerAck) {
-		r.armAck(now)
-	}
-	if n > 0 && !r.q.timers.isSet(timerProbe) {
-		r.armProbe(now)
-	}
-	return n, trains
-}
-
-// waitForRoom queues the QP at the Flow if the next piece of a READ needs more room than there
-// is: before all other QPs, or behind them if this call of emit has sent a packet.
-func (r *requester) waitForRoom(sent bool) {
-	switch {
-	case r.readBlocked == 0:
-	case sent:
-		r.q.flow.wait(r.q)
-	default:
-		r.q.flow.waitFirst(r.q, int(r.readBlocked), r.slot(r.cur).cost)
-	}
-	r.readBlocked = 0
-}
-
-// packet builds the next packet: a probe, a retransmission or a new packet. If its
-// payload must be fetched first, packet returns false and no later packet overtakes it.
-func (r *requester) packet(now ib.Instant, tx *TxPacket) bool {
-	r.fetchBlocked = false
-	switch {
-	case r.askForHole(tx):
-	case r.q.timers.isSet(timerRNR):
-		return false
-	case r.probePacket(now, tx):
-		return true
-	case r.fetchBlocked:
-		return false
-	case r.resend(tx):
-	case r.fetchBlocked || !r.next(tx):
-		return false
-	}
-	r.timeRTT(now, tx)
-	return true
-}
-
-// ready reports whether the packet of a PSN in flight can be built again.
-func (r *requester) ready(psn ib.PSN) bool {
-	r.fetchBlocked = !r.slot(r.find(psn)).ready(r.q, psn)
-	return !r.fetchBlocked
-}
-
-// hasWork reports whether a packet would leave if the Flow had room.
-func (r *requester) hasWork() bool {
-	return r.win.need.n > 0 || r.cur != r.tail
-}
-
-// resend builds the oldest packet that must be sent again.
-func (r *requester) resend(tx *TxPacket) bool {
-	psn, ok := r.win.firstNeeded()
-	if !ok || r.blocked(psn) || !r.ready(psn) {
-		return false
-	}
-	s, n := r.repeat(psn, tx)
-	r.q.flow.charge(r.win.unmark(psn, n), s.cost)
-	r.sentAgain(psn, n)
-	if !tx.AckReq {
-		r.askForACK(tx, psn.Add(1) == r.win.nxt || psn == s.last() || r.q.flow.full())
-	}
-	return true
-}
-
-// repeat builds the packet of a PSN in flight again. It returns the request that the
-// PSN belongs to, and how many PSNs from psn on the packet covers.
-//
-// A READ is repeated from its first missing response on (IBTA 9.7.5.1.4), whichever
-// of its PSNs psn is. A request for a later part would lose what is missing before it:
-// rdma_rxe lets a repeated READ replace what it remembers of the original, and drops
-// every later request for an earlier part (rxe_resp.c), until our retries run out. An
-// atomic is repeated whole; the responder answers it from its resource.
-func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
-	s = r.slot(r.find(psn))
-	if !sendOps[s.wr.Opcode].answered {
-		s.packet(r.q, psn, tx)
-		tx.Again = true
-		return s, 1
-	}
-	rd := r.reads.find(psn)
-	from, _ := r.missing(rd)
-	r.buildRead(rd, from, rd.end(), tx)
-	r.askedAgain(rd, from, rd.end())
-	tx.Again = true
-	return s, rd.end().Sub(psn)
 }
 
 // next builds the next new packet, if the window, the responder's credits and resources,
@@ -309,8 +187,8 @@ func (r *requester) begin() bool {
 }
 
 // begunMost bounds the requests that have begun and are not complete, and so what a single ACK or
-// placement completes. A window of one-packet messages has as many.
-const begunMost = windowSize
+// placement completes. A window of one-packet messages to a near peer has as many.
+const begunMost = windowNear
 
 // beginNext starts the message at cur. A message that cannot start waits until
 // all before it are complete and fails then, so completions stay in order.
@@ -382,11 +260,13 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		return false
 	}
 	left := s.from(psn)
-	want := min(left, r.q.flow.piece(s.cost)) // waiting for room for a large piece beats a small one now
+	// Waiting for room for a large piece beats a small one now.
+	want := min(left, r.q.flow.piece(s.cost, int(r.q.attr.MaxRdAtomic)))
 	switch room := r.q.flow.room(s.cost); {
 	case r.win.room() < want && r.win.inFlight() > 0:
 		return false
 	case room < want && !r.q.flow.Idle():
+		r.q.flow.limits()
 		r.readBlocked = int16(want)
 		return false
 	}
@@ -421,7 +301,7 @@ func (r *requester) buildRead(rd *readReq, psn, end ib.PSN, tx *TxPacket) {
 // packets of SENDs and WRITEs.
 func (r *requester) askForACK(tx *TxPacket, must bool) {
 	r.ackReqs.since++
-	if must || r.ackReqs.since >= r.askEvery() {
+	if must || int(r.ackReqs.since) >= r.askEvery() {
 		tx.AckReq = true
 		r.ackReqs.since = 0
 		r.ackReqs.latest = laterPSN(r.ackReqs.latest, tx.PSN)
@@ -431,7 +311,7 @@ func (r *requester) askForACK(tx *TxPacket, must bool) {
 // askEvery is how many packets may be sent without AckReq. With an ACK for each quarter
 // of the congestion window, more packets can leave while an ACK is on its way.
 func (r *requester) askEvery() int {
-	return min(askMost, max(r.q.flow.cc.cwnd/4, 1))
+	return min(askMost, max(r.q.flow.cwnd/4, 1))
 }
 
 func laterPSN(a, b ib.PSN) ib.PSN {
@@ -489,7 +369,7 @@ const backoffMost = 4096 << 16
 
 // armAck starts the local ACK timer, if there is one and something is in flight.
 func (r *requester) armAck(now ib.Instant) {
-	timeout := int64(wire.AckTimeout(r.q.attr.Timeout))
+	timeout := r.ackTimeout()
 	if timeout == 0 || r.win.inFlight() == 0 {
 		r.q.timers.clear(timerAck)
 		return
@@ -501,6 +381,9 @@ func (r *requester) armAck(now ib.Instant) {
 	timeout = min(max(wait, min(wait<<r.recovery.timeouts, backoffMost)), 4*timeout)
 	r.q.timers.set(timerAck, now+ib.Instant(timeout))
 }
+
+// ackTimeout is the local ACK timeout in nanoseconds; 0 is none.
+func (r *requester) ackTimeout() int64 { return int64(wire.AckTimeout(r.q.attr.Timeout)) }
 
 // uncharge releases what is in flight from the Flow and marks it to be sent again. SetFlow
 // calls it before the QP changes to another Flow.

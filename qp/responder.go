@@ -495,7 +495,7 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 		b: number(uint64(p.RETH.RKey)), span: span})
 	r.q.cfg.Stats.RxReads++
 	r.epsn = p.PSN.Add(n)
-	if r.early != nil && n >= windowSize {
+	if r.early != nil && n >= windowNear {
 		r.early.drop(r.q.cfg.Limits.Reorder) // no kept packet may wait until PSNs come round to its own
 	}
 	r.commit(now, commit{kind: commitRead, res: res, psn: r.epsn.Add(-1), messages: 1}, 0)

@@ -143,7 +143,7 @@ func (r *requester) sacked(now ib.Instant, psn ib.PSN, n int) (arrived int) {
 			again := r.win.unmark(psn, run)
 			fresh := r.win.sacked.add(psn, run)
 			r.q.flow.release(fresh-again, s.cost)
-			r.q.flow.cc.onACK(now, fresh)
+			r.q.flow.onACK(now, fresh)
 			arrived += fresh
 		}
 		psn, n = psn.Add(run), n-run
@@ -197,9 +197,9 @@ func (r *requester) loseRun(s *sendWQE, psn ib.PSN, n int, first bool) int {
 // losses counts lost packets.
 func (r *requester) losses(now ib.Instant, lost int) {
 	if lost > 0 {
-		r.q.flow.cc.onLost(now, &r.q.flow.rtt, lost)
+		r.q.flow.onLost(now, lost)
 		r.q.cfg.Stats.CompleterRetry++
-		r.probe.timing = false
+		r.lostTimed()
 	}
 }
 

@@ -46,6 +46,14 @@ type selective struct {
 	serial uint32 // of the latest request
 }
 
+// lost returns how many packets are lost where h is missing. If nothing of a READ has arrived, it is the request.
+func (rd *readReq) lost(h *hole) int {
+	if h.from == rd.first && h.to == rd.end() {
+		return 1
+	}
+	return h.to.Sub(h.from)
+}
+
 // holesDue reports whether a request for a hole is to be sent.
 func (r *requester) holesDue() bool { return r.sel != nil && r.sel.due > 0 }
 
@@ -92,7 +100,7 @@ func (r *requester) hold(now ib.Instant, s *sendWQE, psn ib.PSN, n int) {
 	sacked := r.win.sacked.remove(psn, n)
 	n = r.win.held.add(psn, n)
 	r.q.flow.release(n-known-sacked, s.cost)
-	r.q.flow.cc.onACK(now, n-sacked)
+	r.q.flow.onACK(now, n-sacked)
 }
 
 // takenBeyond handles that a response was taken while others are missing.
@@ -134,8 +142,10 @@ func (r *requester) findHoles(now ib.Instant) {
 			*h = hole{read: rd.first, from: from, to: from.Add(min(n, sel.seen.Sub(from))), due: true}
 			r.q.cfg.Stats.ImpliedNAK++
 			r.q.cfg.Stats.CompleterRetry++
-			r.q.flow.cc.onLost(now, &r.q.flow.rtt, h.to.Sub(h.from))
-			r.probe.timing = false
+			r.q.flow.onLost(now, rd.lost(h))
+			if h.asked(r.probe.timed) {
+				r.probe.timing = false
+			}
 		}
 		if h.due {
 			sel.due++

@@ -39,7 +39,7 @@ func (q *QP) Path() Path {
 		return Path{}
 	}
 	f := q.flow
-	return Path{Window: f.cc.cwnd, InFlight: f.packets, RTT: f.rtt.mean, MinRTT: f.rtt.least}
+	return Path{Window: f.cwnd, InFlight: f.packets, RTT: f.rtt.mean, MinRTT: f.rtt.least}
 }
 
 // Stats holds the counters of the QPs of a shard. The names in the comments are those of

@@ -35,6 +35,9 @@ type Options struct {
 	// and rdma_rxe do. If false, the requester sends a tail probe when an answer is a few
 	// round trips late; a peer that is merely slow gets a duplicate request now and then.
 	NoProbes bool
+	// InitialWindow is how much may be in flight to a destination at first, in packets, where that is known: there is
+	// no slow start then. 0 starts with 16 and finds it.
+	InitialWindow int
 	// PinSourcePort makes a connected QP accept packets from one UDP source port only: that of
 	// the first packet that advanced the connection, until the QP is reset or its address vector
 	// is set again. To forge packets of the peer one must then guess that port besides QP number

@@ -113,6 +113,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.mem.SetClock(cmHost{d}.Now)
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
+		Window:        opts.InitialWindow,
 		OnOffloadOff:  opts.OnOffloadOff,
 		OnStall:       opts.OnStall,
 		PinSourcePort: opts.PinSourcePort,

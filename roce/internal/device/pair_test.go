@@ -69,6 +69,9 @@ func openHost(t testing.TB, l link.Link, o device.Options, bufSize int) *host {
 // openHostShards makes a host of several shards, with its CQ on one of them.
 func openHostShards(t testing.TB, links []link.Link, home int, o device.Options, bufSize int) *host {
 	t.Helper()
+	if o.InitialWindow == 0 {
+		o.InitialWindow = 128 // most tests need more in flight than the first window
+	}
 	dev, err := device.OpenShards(links, o)
 	if err != nil {
 		t.Fatal(err)

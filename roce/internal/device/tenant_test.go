@@ -103,7 +103,8 @@ func newTenantQP(t *testing.T, network *mem.Network, gid ib.GID) *tenantQP {
 		}
 	}
 	var err error
-	a.dev, err = device.Open(wrap.Seal(a.link), device.Options{Manual: true, Seed: 1, AckDelay: -1})
+	a.dev, err = device.Open(wrap.Seal(a.link), device.Options{Manual: true, Seed: 1, AckDelay: -1,
+		InitialWindow: 128})
 	must(err)
 	t.Cleanup(func() { a.dev.Close() })
 	buf := ring.Alloc(ring.DoorbellsSize(1))

@@ -186,8 +186,8 @@ var chapters = []chapter{
 		lessons: []string{"in-flight", "cnp", "rate-limit", "rate-timeout", "read-pieces"},
 		ask: question{"A switch marks a packet on its way from A to B. Who sends the CNP, A or B?", []string{"B"},
 			"the switch marks, the receiver B notifies, the sender A slows down."},
-		breakIt: change{"in-flight", "window 64  -- halved", "window 128  -- halved", "Does the window stay as it " +
-			"was after a loss?", "64"},
+		breakIt: change{"in-flight", "window 90  --", "window 128  --",
+			"Does the window stay as it was after a loss?", "90"},
 	},
 	{
 		title:  "Errors, and how a connection ends",

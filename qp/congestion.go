@@ -1,0 +1,150 @@
+package qp
+
+import "github.com/goroce/goroce/ib"
+
+// Bounds of a congestion window, in packets.
+const (
+	cwndStart = 16 // as quic and Falcon start
+	cwndMin   = 1.0 / 64
+	cwndMax   = 16384
+	// A path with a round trip of up to windowRTT nanoseconds has up to windowNear packets in flight: with 1,024 bytes
+	// each they are 16 Gb/s, and what is beyond would only wait in queues. Longer paths have more in proportion.
+	windowNear = 1024
+	windowRTT  = 500_000
+)
+
+// FlowConfig says how a Flow begins.
+type FlowConfig struct {
+	// Window is a known congestion window, in packets, with which slow start is over. 0: it is not known.
+	Window int
+}
+
+// A congestion control decides how much may be in flight to a destination, and how fast it leaves. A Flow tells
+// it what happens to the packets.
+type congestionControl interface {
+	// acked handles that n packets were acknowledged.
+	acked(f *Flow, now ib.Instant, n int)
+	// congested handles a sign of congestion.
+	congested(f *Flow, now ib.Instant, by congestion)
+	// expects reports whether a loss is congestion for sure: round trips have become longer in slow start.
+	expects() bool
+	// restore undoes what was done for a sign that was a mistake: the window was cwnd before.
+	restore(cwnd float64)
+	// window returns the congestion window, in packets. One below 1 is a packet that leaves less often than once a
+	// round trip.
+	window() float64
+	// pace returns the nanoseconds that 1,024 bytes take to leave; 0 is no limit.
+	pace(rtt *rttEstimate) float64
+}
+
+// congestion is a sign of it.
+type congestion uint8
+
+const (
+	byLoss    congestion = iota
+	byMark               // ECN: nothing is lost
+	bySilence            // nothing has come from the destination for an ACK timeout
+)
+
+// onACK handles that n packets were acknowledged.
+func (f *Flow) onACK(now ib.Instant, n int) {
+	if n <= 0 {
+		return
+	}
+	f.heard = now
+	f.episode -= n
+	f.rate.add(now, n, f.rtt.mean)
+	if cwnd := f.gate.onACK(now, n); cwnd > 0 {
+		f.cc.restore(cwnd)
+	}
+	f.cc.acked(f, now, n)
+	f.adjust()
+}
+
+// onLoss handles a loss, of an unknown number of packets.
+func (f *Flow) onLoss(now ib.Instant) {
+	f.undoCwnd = 0
+	f.decrease(now, byLoss)
+}
+
+// onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
+func (f *Flow) onLost(now ib.Instant, n int) {
+	f.episode -= n
+	if f.cc.expects() {
+		f.onLoss(now)
+		return
+	}
+	switch f.gate.judge(now, &f.rtt, n, f.cc.window()) {
+	case lossCongestion:
+		f.onLoss(now)
+	case lossTrial:
+		f.decrease(now, byLoss)
+	}
+}
+
+// onMark answers a congestion notification.
+func (f *Flow) onMark(now ib.Instant) { f.decrease(now, byMark) }
+
+// onTimeout handles an ACK timeout of so many nanoseconds: a loss, or if the destination has been silent all that time
+// the sign that nothing gets through. undo can restore the window.
+func (f *Flow) onTimeout(now ib.Instant, timeout int64) {
+	if f.undoCwnd == 0 {
+		f.undoCwnd = f.cc.window()
+	}
+	if int64(now-f.heard) >= timeout {
+		f.decrease(now, bySilence)
+	} else {
+		f.decrease(now, byLoss)
+	}
+}
+
+// undo restores a part of the window from before ACK timeouts: all of it if they ended before the peer could have
+// answered, when nothing was lost (RFC 4015, 3).
+func (f *Flow) undo(part float64) {
+	if f.undoCwnd > 0 {
+		f.cc.restore(part * f.undoCwnd)
+		f.undoCwnd = 0
+		f.adjust()
+	}
+}
+
+func (f *Flow) decrease(now ib.Instant, by congestion) {
+	f.cc.congested(f, now, by)
+	f.adjust()
+}
+
+// adjust takes over what the congestion control has decided.
+func (f *Flow) adjust() {
+	cwnd := f.cc.window()
+	f.cwnd = max(int(cwnd), 1)
+	f.pace.set(f.cc.pace(&f.rtt), cwnd)
+}
+
+// ackRate counts what was acknowledged in a round trip.
+type ackRate struct {
+	ends          ib.Instant // of the count
+	count, before int
+}
+
+func (r *ackRate) add(now ib.Instant, n int, rtt int64) {
+	if now >= r.ends {
+		r.before, r.count, r.ends = r.count, 0, now+ib.Instant(rtt)
+	}
+	r.count += n
+}
+
+// window returns how many packets were acknowledged in a round trip lately, which is what the path carries if it was
+// full.
+func (r *ackRate) window() int { return max(r.before, r.count) }
+
+// windowMost returns the largest useful window.
+func (f *Flow) windowMost() float64 {
+	return float64(min(max(f.rtt.least*windowNear/windowRTT, windowNear), cwndMax))
+}
+
+// limits notes that there is more to send than the window or the pace allows.
+func (f *Flow) limits() { f.limited = f.rtt.round }
+
+// wasLimited reports whether that was so lately: only then does an ACK show that a larger window may be right
+// (RFC 9438, 5.8).
+func (f *Flow) wasLimited() bool { return f.rtt.round-f.limited <= 1 }
