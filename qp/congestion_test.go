@@ -48,3 +48,43 @@ func TestBottleneck(t *testing.T) {
 		}
 	}
 }
+
+// TestIncast: many senders into one, which begin at one instant. They fill the bottleneck in front of it, and no QP
+// fails.
+func TestIncast(t *testing.T) {
+	require.NoRace(t, "millions of packets")
+	for _, c := range []struct{ senders, buffer int }{{16, 64 << 10}, {16, 1 << 20}, {64, 1 << 20}, {100, 1 << 20}} {
+		t.Run(fmt.Sprintf("%d/%dK", c.senders, c.buffer>>10), func(t *testing.T) {
+			t.Parallel()
+			const rate = 0.125
+			x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, buffer: ib.Instant(c.buffer * 8)})
+			l := load{op: ib.WRWrite, size: 64 << 10, depth: 32, n: 1600 / c.senders}
+			x.run(l)
+			longest := ib.Instant(0)
+			for i, p := range x.pairs {
+				if p.failed != ib.WCSuccess {
+					t.Errorf("sender %d: got %v after %d requests, want success", i, p.failed, len(p.done))
+				}
+				longest = max(longest, p.longest())
+			}
+			got := float64(l.n*c.senders*l.size) / 1024 * (1024 + packetOverhead) / rate / float64(x.now)
+			t.Logf("%.3f of the link, a sender waited %d ms, %d packets lost", got, longest/ms, x.forth.full)
+			if got < 0.9 {
+				t.Errorf("got %.3f of the link, want 0.9", got)
+			}
+		})
+	}
+}
+
+// newSenders returns devices of which each sends by itself, with its own Flow, into the same network.
+func newSenders(t *testing.T, n int, net network) *devices {
+	x := newDevices(t, net, n, 1)
+	for _, p := range x.pairs {
+		f := NewFlow(FlowConfig{})
+		f.SetSelective(true)
+		p.b.flow.SetSelective(true)
+		p.a.q.SetFlow(f)
+		x.senders = append(x.senders, f)
+	}
+	return x
+}

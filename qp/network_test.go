@@ -101,7 +101,8 @@ type devices struct {
 	forth    link
 	back     link
 	pairs    []*pair
-	flow     *Flow
+	flow     *Flow   // of all QPs that send, but for senders that have their own
+	senders  []*Flow // these
 	arrivals arrivals
 	passes   func(to *host, p *wire.Packet) bool // if not nil: whether a packet that arrives is taken
 }
@@ -111,6 +112,15 @@ type pair struct {
 	posted int
 	done   []ib.Instant // when each request was complete
 	failed ib.WCStatus
+}
+
+// longest returns the longest time without a completion.
+func (p *pair) longest() (wait ib.Instant) {
+	before := ib.Instant(0)
+	for _, at := range p.done {
+		wait, before = max(wait, at-before), at
+	}
+	return wait
 }
 
 func newDevices(t *testing.T, net network, pairs int, seed uint64) *devices {
@@ -152,14 +162,22 @@ func (x *devices) run(l load) {
 			}
 			busy = busy || p.failed == ib.WCSuccess && len(p.done) < l.n
 		}
-		for q := x.flow.Next(); q != nil; q = x.flow.Next() {
-			i := slices.IndexFunc(x.pairs, func(p *pair) bool { return p.a.q == q })
-			x.emit(&x.forth, x.pairs[i].a, x.pairs[i].b)
+		x.wake(x.flow)
+		for _, f := range x.senders {
+			x.wake(f)
 		}
 		if !busy {
 			return
 		}
 		x.step()
+	}
+}
+
+// wake lets the QPs send that have waited at a Flow for room.
+func (x *devices) wake(f *Flow) {
+	for q := f.Next(); q != nil; q = f.Next() {
+		i := slices.IndexFunc(x.pairs, func(p *pair) bool { return p.a.q == q })
+		x.emit(&x.forth, x.pairs[i].a, x.pairs[i].b)
 	}
 }
 
@@ -285,10 +303,7 @@ func (x *devices) judge(seed uint64, longest, end ib.Instant) {
 		if p.failed != ib.WCSuccess {
 			x.Errorf("seed %d: QP %d failed after %d requests: %v", seed, i, len(p.done), p.failed)
 		}
-		before := ib.Instant(0)
-		for _, at := range p.done {
-			wait, before = max(wait, at-before), at
-		}
+		wait = max(wait, p.longest())
 		timeouts += p.a.stats.LocalAckTimeout
 	}
 	x.Logf("seed %d: %.1f ms, a QP waited %.1f ms at most, %d ACK timeouts",
