@@ -53,7 +53,7 @@ func TestBottleneck(t *testing.T) {
 // fails.
 func TestIncast(t *testing.T) {
 	require.NoRace(t, "millions of packets")
-	for _, c := range []struct{ senders, buffer int }{{16, 64 << 10}, {16, 1 << 20}, {64, 1 << 20}, {100, 1 << 20}} {
+	for _, c := range []struct{ senders, buffer int }{{16, 64 << 10}, {16, 1 << 20}, {64, 256 << 10}, {100, 1 << 20}} {
 		t.Run(fmt.Sprintf("%d/%dK", c.senders, c.buffer>>10), func(t *testing.T) {
 			t.Parallel()
 			const rate = 0.125

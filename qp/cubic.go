@@ -125,6 +125,9 @@ func (c *cubic) congested(f *Flow, now ib.Instant, by congestion) {
 		if c.cwnd, c.ssthresh = min(1, c.prior), max(c.ssthresh, 2); f.heard < c.silent {
 			c.cwnd /= 2 // what this is for is too much, too
 		}
+		if f.rtt.least == 0 {
+			c.ssthresh = c.before.ssthresh // nothing is known of the path
+		}
 		c.start, c.silent = hystart{}, now
 	}
 	c.cwnd = max(c.cwnd, cwndMin)

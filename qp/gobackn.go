@@ -152,14 +152,13 @@ func (r *requester) markFrom(psn ib.PSN) {
 
 // judgeTimeout decides, when una has moved, whether the ACK timeouts before were too early.
 // If the answer comes sooner after the latest timeout than the peer can answer, it belongs to
-// a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). The
-// same is assumed before a round trip was measured, as the peer may be far away. An early answer is at least one to
-// packets that have got through, so that a loss is the worst there was (RFC 5682).
+// a packet sent before it, so nothing was lost (RFC 3522, 3.2, which uses time stamps). An early
+// answer is one to packets that have got through, so that a loss is the worst there was (RFC 5682).
 func (g *goBackN) judgeTimeout(now ib.Instant, early bool) {
 	flow := g.r.q.flow
 	switch {
 	case g.timeouts == 0:
-	case flow.rtt.mean == 0 || flow.rtt.tooSoon(int64(now-g.timedOutAt)):
+	case flow.rtt.tooSoon(int64(now-g.timedOutAt)):
 		flow.undo(1)
 	case early:
 		flow.undo(cubicBeta)

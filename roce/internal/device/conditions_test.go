@@ -41,7 +41,7 @@ var conditions = []struct {
 	// most, moves five to seven messages a second between two of its kind.
 	{name: "latency=100ms", net: wrap.FaultConfig{Latency: 100 * time.Millisecond}, most: 200 * time.Millisecond},
 	{name: "latency=100ms,loss=1%", net: wrap.FaultConfig{Latency: 100 * time.Millisecond, Drop: 0.01},
-		most: 200 * time.Millisecond},
+		most: 300 * time.Millisecond},
 	{name: "corrupt=2%", net: wrap.FaultConfig{Corrupt: 0.02}},
 	{name: "checksum=5%", net: wrap.FaultConfig{BadChecksum: 0.05}},
 	{name: "truncate=5%", net: wrap.FaultConfig{Truncate: 0.05}},
