@@ -13,9 +13,31 @@ const (
 	windowRTT  = 500_000
 )
 
+// Control is a congestion control.
+type Control uint8
+
+// Congestion controls.
+const (
+	Cubic Control = iota // RFC 9438
+	DCQCN                // that of RoCE NICs, for networks that mark
+)
+
+// ControlNamed returns the congestion control of this name: "cubic", which is also that of "", or "dcqcn". ok is false
+// if there is none.
+func ControlNamed(name string) (c Control, ok bool) {
+	switch name {
+	case "", "cubic":
+		return Cubic, true
+	case "dcqcn":
+		return DCQCN, true
+	}
+	return 0, false
+}
+
 // FlowConfig says how a Flow begins.
 type FlowConfig struct {
-	// Window is a known congestion window, in packets, with which slow start is over. 0: it is not known.
+	Control Control
+	// Window is a known congestion window of Cubic, in packets, with which slow start is over. 0: it is not known.
 	Window int
 }
 

@@ -83,7 +83,7 @@
 //	segmentation, opcodes                sendwqe.go
 //	PSNs in flight                       window.go
 //	what is in flight to a destination   flow.go
-//	congestion control                   congestion.go, cubic.go, hystart.go
+//	congestion control                   congestion.go, cubic.go, hystart.go, dcqcn.go
 //	congestion notifications             cnp.go
 //	which losses are congestion          gate.go
 //	retransmission policy                gobackn.go

@@ -39,6 +39,9 @@ type Flow struct {
 // NewFlow returns the Flow of a destination to which nothing was sent yet.
 func NewFlow(cfg FlowConfig) *Flow {
 	f := &Flow{cc: newCubic(cfg.Window)}
+	if cfg.Control == DCQCN {
+		f.cc = newDCQCN()
+	}
 	f.adjust()
 	return f
 }

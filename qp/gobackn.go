@@ -158,7 +158,7 @@ func (g *goBackN) judgeTimeout(now ib.Instant, early bool) {
 	flow := g.r.q.flow
 	switch {
 	case g.timeouts == 0:
-	case flow.rtt.tooSoon(int64(now-g.timedOutAt)):
+	case flow.rtt.tooSoon(int64(now - g.timedOutAt)):
 		flow.undo(1)
 	case early:
 		flow.undo(cubicBeta)

@@ -35,6 +35,9 @@ type Options struct {
 	// and rdma_rxe do. If false, the requester sends a tail probe when an answer is a few
 	// round trips late; a peer that is merely slow gets a duplicate request now and then.
 	NoProbes bool
+	// Congestion is the congestion control: "cubic", the default, or "dcqcn", that of RoCE NICs, for networks whose
+	// switches mark packets (ECN).
+	Congestion string
 	// InitialWindow is how much may be in flight to a destination at first, in packets, where that is known: there is
 	// no slow start then. 0 starts with 16 and finds it.
 	InitialWindow int

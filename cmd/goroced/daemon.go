@@ -47,6 +47,7 @@ func openDaemon(c *config.Config, at socket.Paths, log *slog.Logger) (runner.Dae
 		o := host.Options{Live: &d.live, Link: device.Link, NetIf: device.NetIf, Addrs: device.Addresses,
 			Shards: device.Shards}
 		o.Device.Name, o.Device.PinSourcePort = device.Name, device.PinPorts
+		o.Device.Congestion = device.Congestion
 		o.Device.OnOffloadOff = func(peer ib.GID) {
 			log.Warn("segmentation offload is switched off for a peer", "peer", peer.Addr())
 		}

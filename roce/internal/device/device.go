@@ -90,6 +90,11 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 		return nil, driver.Refuse("open device on "+caps.NetIf, "MTU", caps.MTU,
 			"at least 336 bytes, for a path MTU of 256", ib.ErrInvalid)
 	}
+	control, ok := qp.ControlNamed(opts.Congestion)
+	if !ok {
+		return nil, driver.Refuse("open device on "+caps.NetIf, "Congestion", opts.Congestion, "cubic, dcqcn",
+			ib.ErrInvalid)
+	}
 	rng := newRand(opts.Seed, streamNumbers)
 	d := &Device{
 		opts: opts, caps: caps, guid: cmp.Or(opts.GUID, guidOf(caps.Local)), maxMTU: mtu,
@@ -113,7 +118,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	d.mem.SetClock(cmHost{d}.Now)
 	var err error
 	d.engine, err = engine.New(links, engine.Options{Rand: rng, Spin: opts.Spin, Manual: opts.Manual, Clock: opts.Clock,
-		Window:        opts.InitialWindow,
+		Flow:          qp.FlowConfig{Control: control, Window: opts.InitialWindow},
 		OnOffloadOff:  opts.OnOffloadOff,
 		OnStall:       opts.OnStall,
 		PinSourcePort: opts.PinSourcePort,

@@ -17,6 +17,7 @@ type Options struct {
 	Clock         func() ib.Instant
 	NoTrains      bool
 	NoProbes      bool
+	Congestion    string
 	InitialWindow int
 	PinSourcePort bool
 	OnOffloadOff  func(peer ib.GID)

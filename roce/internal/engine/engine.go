@@ -23,7 +23,7 @@ type Options struct {
 	Manual bool              // no goroutine is started: the owner calls Step, and Link.Wake tells it when
 	Clock  func() ib.Instant // with Manual, the time between two Steps; nil: that of the last Step
 	Limits qp.Limits         // initial limits of the port's QPs
-	Window int               // congestion window to a destination at first (qp.FlowConfig)
+	Flow   qp.FlowConfig     // what a Flow to a destination begins with
 	// PinSourcePort makes connected QPs accept packets from one UDP source port only: the
 	// port of the first packet that advanced the connection.
 	PinSourcePort bool

@@ -306,7 +306,7 @@ func (s *Shard) setFlow(q *QP, dst *ib.GID) {
 	}
 	f := q.app.flows[*dst]
 	if f == nil {
-		f = &flow{account: qp.NewFlow(qp.FlowConfig{Window: s.engine.opts.Window}), dst: *dst}
+		f = &flow{account: qp.NewFlow(s.engine.opts.Flow), dst: *dst}
 		f.peer.init()
 		q.app.flows[*dst] = f
 	}

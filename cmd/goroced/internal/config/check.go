@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -14,9 +15,8 @@ func (c *Config) check() (errs []error) {
 		c.Devices = make([]Device, 1)
 	}
 	for i := range c.Devices {
-		if c.Devices[i].Link == "" {
-			c.Devices[i].Link = "auto"
-		}
+		d := &c.Devices[i]
+		d.Link, d.Congestion = cmp.Or(d.Link, "auto"), cmp.Or(d.Congestion, "cubic")
 	}
 	refuse := func(key string, v any, allowed string) { errs = append(errs, c.conflict(key, v, allowed)) }
 	for _, s := range []struct{ key, path string }{{"socket", c.Socket}, {"admin", c.Admin}} {

@@ -73,6 +73,8 @@ type Device struct {
 	Addresses []netip.Addr
 	Shards    int  // 0 takes what suits the machine
 	PinPorts  bool // roce.Options.PinSourcePort
+
+	Congestion string // "cubic" or "dcqcn"
 }
 
 // Limits limit the objects that can exist at a time.

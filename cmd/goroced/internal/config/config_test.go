@@ -62,7 +62,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("user %d: process memory %v, %v, metrics %v", c.uid, got.OwnProcesses, got.OtherProcesses,
 				got.Metrics)
 		}
-		if diff := cmp.Diff([]Device{{Link: "auto"}}, got.Devices); diff != "" {
+		if diff := cmp.Diff([]Device{{Link: "auto", Congestion: "cubic"}}, got.Devices); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -144,8 +144,9 @@ func TestFile(t *testing.T) {
 	want.Socket, want.Admin, want.SocketMode, want.SocketGroup, want.Drain = "/tmp/x/s", "/tmp/x/a", 0o666, "rdma",
 		time.Minute
 	want.Devices = []Device{
-		{Name: "blue", Link: "udp", NetIf: "eth0", Shards: 4},
-		{Link: "auto", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1%eth1")}},
+		{Name: "blue", Link: "udp", NetIf: "eth0", Shards: 4, Congestion: "cubic"},
+		{Link: "auto", Congestion: "cubic", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"),
+			netip.MustParseAddr("fe80::1%eth1")}},
 	}
 	want.User.Connections, want.User.QPs, want.User.Pinned = 3, 1, 2<<30
 	want.Connection.CQEntries, want.Connection.Pinned = 77, 4096
@@ -346,7 +347,7 @@ func TestTextErrors(t *testing.T) {
 		{Source: "--set", Key: "nosuch.key", Allowed: "limits", Err: ErrUnknownKey},
 	})
 	for name, want := range map[string]int{"GOROCED_LIMITS_USER_QP": 17, "GOROCED_METRICS_LISTEN_": 3,
-		"GOROCED_X_Y": 50} {
+		"GOROCED_X_Y": 51} {
 		_, err := Load(Sources{File: write(t, ""), UID: 1, Environ: append(user, name+"=1")})
 		if got := strings.Count(fmt.Sprint(err), envPrefix) - 1; got != want {
 			t.Errorf("%s: %d variables are close, want %d: %v", name, got, want, err)
@@ -409,7 +410,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaults(0, os.Getenv, machine.Read())
-	want.SocketGroup, want.Devices = "rdma", []Device{{Name: "blue", NetIf: "eth0", Link: "auto"}}
+	want.SocketGroup, want.Devices = "rdma", []Device{{Name: "blue", NetIf: "eth0", Link: "auto", Congestion: "cubic"}}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}),
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 		t.Errorf("it does not show the defaults: %s", diff)
@@ -436,10 +437,10 @@ func TestRestart(t *testing.T) {
 		{"[[device]]\nnetif = 'a'", "[[device]]\nnetif = 'b'", []string{"device[0].netif"}},
 		{"", "[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", []string{"device[0].netif",
 			"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards",
-			"device[1].pin_source_port"}},
+			"device[1].pin_source_port", "device[1].congestion"}},
 		{"[[device]]\nnetif = 'a'\n[[device]]\nnetif = 'b'", "[[device]]\nnetif = 'a'",
 			[]string{"device[1].name", "device[1].link", "device[1].netif", "device[1].addresses", "device[1].shards",
-				"device[1].pin_source_port"}},
+				"device[1].pin_source_port", "device[1].congestion"}},
 	} {
 		if diff := cmp.Diff(c.want, load(c.now).Restart(load(c.old))); diff != "" {
 			t.Errorf("from %q to %q: %s", c.old, c.now, diff)

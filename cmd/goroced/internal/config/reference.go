@@ -26,7 +26,7 @@ type Key struct {
 // Reference describes all settings, in the order of a file.
 func Reference(s Sources) (list []Key) {
 	c := defaults(s.UID, s.getenv, machine.Read())
-	d := Device{Link: "auto"}
+	d := Device{Link: "auto", Congestion: "cubic"}
 	for _, st := range slices.Concat(settings(c), deviceSettings(deviceKey+".", &d)) {
 		told := told(st.key)
 		k := Key{st.key, kindOf(st.value.get()), st.value.allowed, told.standard, st.live, told.about,
@@ -129,6 +129,8 @@ var about = map[string]note{
 	"device.addresses": {"Own addresses of the device, in place of netif.", ""},
 	"device.shards": {"Threads that queue pairs are spread over.",
 		"0, which takes one for each four processors, at most four"},
+	"device.congestion": {
+		"Congestion control: cubic, or dcqcn, that of RoCE NICs, for switches that mark packets (ECN).", ""},
 	"device.pin_source_port": {"Take packets of a connection from one UDP source port only, that of the first.", ""},
 }
 

@@ -73,6 +73,7 @@ func deviceSettings(prefix string, d *Device) []setting {
 		{prefix + "addresses", false, addresses(&d.Addresses)},
 		{prefix + "shards", false, shards(&d.Shards)},
 		{prefix + "pin_source_port", false, boolean(&d.PinPorts)},
+		{prefix + "congestion", false, choice(&d.Congestion, "cubic", "dcqcn")},
 	}
 }
 
