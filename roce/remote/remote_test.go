@@ -165,7 +165,7 @@ func TestVanish(t *testing.T) {
 				const size = 2 << 20
 				buf, clients := offer(t, n, size)
 				m, data := clients[0], pattern(n.Seed(), size)
-				time.AfterFunc(time.Duration(n.Seed()%20)*100*time.Microsecond, func() { vanish(n.Hosts[2]) })
+				time.AfterFunc(time.Duration(n.Seed()%20)*600*time.Microsecond, func() { vanish(n.Hosts[2]) })
 				k, err := m.WriteAt(t.Context(), data, 0)
 				if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) && !errors.Is(err, &ib.WCError{
 					Status: ib.WCWRFlushErr}) {
