@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestCourse: a chapter's commands run as they are printed, and its answer is checked.
 func TestCourse(t *testing.T) {
-	if _, err := exec.LookPath("sed"); err != nil {
-		t.Skip("skipped: needs sed")
-	}
+	require.Command(t, "sed")
 	list := success(t, "explain", "--course")
 	for n := 1; n <= 12; n++ {
 		if !strings.Contains(list, fmt.Sprintf("\n  %2d  ", n)) {

@@ -235,7 +235,7 @@ func TestUsage(t *testing.T) {
 		{"pingpong -s many", `"many" is no size; want bytes, such as 4096, 64K or 1M; see ` +
 			"`goroced pingpong --help`"},
 		{"pingpong -s 64X", `"64X" is no size`},
-		{"pingpong -s 9000000G", "1 to "},
+		{"pingpong -s 9000000G --addr " + own, "1 to "},
 		{"stat -i x", `"x" is no duration; want one such as 500ms`},
 		{"rping -c -a", "--address wants a value; see `goroced rping --help`"},
 		{"perf write", "see `goroced perf --help`"},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/internal/socket"
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/daemon/server"
 	"github.com/goroce/goroce/roce/host"
@@ -138,6 +139,9 @@ func TestPeerByDaemon(t *testing.T) {
 	a, b := linktest.NewVeth(t, 1500)
 	serveIn(t, b)
 	e := machine(t, nil)
+	e.getenv = func(name string) string { // not what is found, which may be a daemon of this machine
+		return map[string]string{socket.ClientVariable: systemSocket}[name]
+	}
 	newDaemonOf(t, serveIn(t, a), e.path(systemSocket), server.Options{})
 	for _, peer := range []netip.Addr{b.Addr4, b.Addr6} {
 		if err := a.Do(func() (err error) {
