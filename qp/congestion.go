@@ -48,8 +48,8 @@ type congestionControl interface {
 	acked(f *Flow, now ib.Instant, n int)
 	// congested handles a sign of congestion.
 	congested(f *Flow, now ib.Instant, by congestion)
-	// expects reports whether a loss is congestion for sure: round trips have become longer in slow start.
-	expects() bool
+	// sawQueue reports whether a loss is congestion for sure: round trips have become longer in slow start.
+	sawQueue() bool
 	// restore undoes what was done for a sign that was a mistake: the window was cwnd before.
 	restore(cwnd float64)
 	// window returns the congestion window, in packets. One below 1 is a packet that leaves less often than once a
@@ -74,7 +74,7 @@ func (f *Flow) onACK(now ib.Instant, n int) {
 		return
 	}
 	f.heard = now
-	f.episode -= n
+	f.unsettled -= n
 	f.rate.add(now, n, f.rtt.mean)
 	if cwnd := f.gate.onACK(now, n); cwnd > 0 {
 		f.cc.restore(cwnd)
@@ -91,8 +91,8 @@ func (f *Flow) onLoss(now ib.Instant) {
 
 // onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
 func (f *Flow) onLost(now ib.Instant, n int) {
-	f.episode -= n
-	if f.cc.expects() {
+	f.unsettled -= n
+	if f.cc.sawQueue() {
 		f.onLoss(now)
 		return
 	}

@@ -21,7 +21,7 @@ const (
 	// paceMost is the longest time between two packets, in nanoseconds: less often nothing would be learnt.
 	paceMost = 50_000_000
 	// All that was in flight at a reduction may be lost without another one, for so many round trips at most.
-	episodeMost = 4
+	recoveryMost = 4
 )
 
 // cubic is the congestion control of RFC 9438. It starts with slow start, which HyStart++ ends. The window may
@@ -51,7 +51,7 @@ func newCubic(window int) *cubic {
 
 func (c *cubic) window() float64 { return c.cwnd }
 
-func (c *cubic) expects() bool { return c.cwnd < c.ssthresh && c.start.baseline > 0 }
+func (c *cubic) sawQueue() bool { return c.cwnd < c.ssthresh && c.start.baseline > 0 }
 
 // pace spreads the window over a round trip, a little faster, so that the window stays what limits (as Linux does).
 func (c *cubic) pace(rtt *rttEstimate) float64 {
@@ -101,10 +101,10 @@ func (c *cubic) avoid(now ib.Instant, n int, rtt *rttEstimate) {
 
 func (c *cubic) congested(f *Flow, now ib.Instant, by congestion) {
 	flight := ib.Instant(f.rtt.flight())
-	if by != bySilence && (now < c.ends || f.episode > 0 && now < c.ends+episodeMost*flight) {
+	if by != bySilence && (now < c.ends || f.unsettled > 0 && now < c.ends+recoveryMost*flight) {
 		return
 	}
-	c.ends, f.episode = now+flight, f.packets
+	c.ends, f.unsettled = now+flight, f.packets
 	c.before.ssthresh, c.before.wMax = c.ssthresh, c.wMax
 	beta := cubicBeta
 	if by == byMark {

@@ -7,27 +7,27 @@ import (
 	"github.com/goroce/goroce/ib"
 )
 
-// course drives a Flow, one window a round trip of 10 ms, without QPs.
-type course struct {
+// ackClock drives a Flow, one window a round trip of 10 ms, without QPs.
+type ackClock struct {
 	*Flow
 	now ib.Instant
 }
 
-func newCourse(window int) *course {
-	c := &course{Flow: NewFlow(FlowConfig{Window: window})}
+func newAckClock(window int) *ackClock {
+	c := &ackClock{Flow: NewFlow(FlowConfig{Window: window})}
 	c.sample(10 * ms)
 	return c
 }
 
 // sample measures a round trip.
-func (c *course) sample(rtt ib.Instant) {
+func (c *ackClock) sample(rtt ib.Instant) {
 	c.now += rtt
 	c.rtt.begin(c.now)
 	c.rtt.sure(int64(rtt))
 }
 
 // rounds acknowledges n full windows.
-func (c *course) rounds(n int, rtt ib.Instant) {
+func (c *ackClock) rounds(n int, rtt ib.Instant) {
 	for range n {
 		c.sample(rtt)
 		c.limits()
@@ -38,7 +38,7 @@ func (c *course) rounds(n int, rtt ib.Instant) {
 // TestSlowStart: the window doubles in each round trip, until these become longer; then it grows by a quarter in five
 // more, and that is its size.
 func TestSlowStart(t *testing.T) {
-	c := newCourse(0)
+	c := newAckClock(0)
 	for want := 16; want <= 1024; want *= 2 {
 		if c.CongestionWindow() != want {
 			t.Fatalf("got a window of %d packets, want %d", c.CongestionWindow(), want)
@@ -60,7 +60,7 @@ func TestSlowStart(t *testing.T) {
 
 // TestSlowStartNoise: a single longer round trip does not end slow start.
 func TestSlowStartNoise(t *testing.T) {
-	c := newCourse(0)
+	c := newAckClock(0)
 	c.rounds(1, 10*ms)
 	c.rounds(1, 30*ms)
 	c.rounds(1, 9*ms)
@@ -72,7 +72,7 @@ func TestSlowStartNoise(t *testing.T) {
 
 // TestIdleWindow: a window that is not used does not grow.
 func TestIdleWindow(t *testing.T) {
-	c := newCourse(0)
+	c := newAckClock(0)
 	c.rounds(1, 10*ms)
 	before := c.CongestionWindow()
 	for range 20 {
@@ -87,7 +87,7 @@ func TestIdleWindow(t *testing.T) {
 // TestCubicCurve: after a loss 0.7 of the window is left, and it is as large as before again after the time that
 // RFC 9438, 4.2 computes: flat there, steep later.
 func TestCubicCurve(t *testing.T) {
-	c := newCourse(2000)
+	c := newAckClock(2000)
 	c.rounds(2, 100*ms)
 	before := c.cc.window()
 	c.onLoss(c.now)
@@ -107,7 +107,7 @@ func TestCubicCurve(t *testing.T) {
 
 // TestOneReduction: what was in flight at a reduction is lost without another one.
 func TestOneReduction(t *testing.T) {
-	c := newCourse(1000)
+	c := newAckClock(1000)
 	c.charge(1000, 1)
 	c.sample(10 * ms)
 	c.onLoss(c.now)
@@ -127,7 +127,7 @@ func TestOneReduction(t *testing.T) {
 // between two packets has a bound. An answer to what was sent before the timeout restores the window.
 func TestSilence(t *testing.T) {
 	const timeout = 67 * ms
-	c := newCourse(100)
+	c := newAckClock(100)
 	c.onACK(c.now, 1)
 	for _, want := range []float64{1, 0.5, 0.25} {
 		c.now += timeout
@@ -151,7 +151,7 @@ func TestSilence(t *testing.T) {
 // TestWindowMost: near peers have 1,024 packets in flight at most, far ones more.
 func TestWindowMost(t *testing.T) {
 	for rtt, want := range map[ib.Instant]int{ms / 20: 1024, ms / 2: 1024, ms: 2048, 100 * ms: 16384} {
-		c := &course{Flow: NewFlow(FlowConfig{})}
+		c := &ackClock{Flow: NewFlow(FlowConfig{})}
 		c.sample(rtt)
 		if c.rounds(40, rtt); c.CongestionWindow() != want {
 			t.Errorf("a round trip of %d us: got a window of %d packets, want %d", rtt/1000, c.CongestionWindow(), want)

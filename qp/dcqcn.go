@@ -43,7 +43,7 @@ func newDCQCN() *dcqcn {
 
 func (d *dcqcn) window() float64           { return d.cwnd }
 func (d *dcqcn) pace(*rttEstimate) float64 { return 1024 / d.rate }
-func (d *dcqcn) expects() bool             { return false }
+func (d *dcqcn) sawQueue() bool            { return false }
 func (d *dcqcn) restore(float64)           { d.rate = d.target }
 
 func (d *dcqcn) acked(f *Flow, now ib.Instant, n int) {

@@ -12,15 +12,15 @@ const flowBytesPerPacket = 1024
 // socket buffer. A QP that finds it full
 // waits in a queue, from which Next returns it as ACKs arrive.
 type Flow struct {
-	cc       congestionControl
-	gate     lossGate
-	cwnd     int        // congestion window, in packets
-	undoCwnd float64    // that before ACK timeouts that may have been too early; 0: none
-	heard    ib.Instant // when the latest ACK came
-	limited  uint32     // the round of rtt in which the window was full
-	episode  int        // packets that were in flight at the latest reduction, and are neither acknowledged nor lost
-	rate     ackRate
-	pace     bucket
+	cc        congestionControl
+	gate      lossGate
+	cwnd      int        // congestion window, in packets
+	undoCwnd  float64    // that before ACK timeouts that may have been too early; 0: none
+	heard     ib.Instant // when the latest ACK came
+	limited   uint32     // the round of rtt in which the window was full
+	unsettled int        // packets that were in flight at the latest reduction, and are neither acknowledged nor lost
+	rate      ackRate
+	pace      bucket
 
 	packets  int // in flight
 	bytes    int

@@ -167,6 +167,7 @@ func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 // heard is called when una has moved. It ends the probe and measures the round trip.
 func (r *requester) heard(now ib.Instant) {
 	r.probe.due = 0
+	r.probe.untimed = laterPSN(r.probe.untimed, r.win.una) // PSNs can be compared near each other only
 	r.probeAnswered(now)
 	r.measure(now)
 	r.armProbe(now)

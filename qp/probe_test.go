@@ -538,3 +538,23 @@ func TestProbeSlowPath(t *testing.T) {
 		}
 	}
 }
+
+// TestTimedAfterWrap: round trips are measured however many PSNs a QP has used since it has begun.
+func TestTimedAfterWrap(t *testing.T) {
+	h := newHost(t, ourNum)
+	h.up(ib.StateRTS, goodAttr(peerNum, ourPSN, peerPSN))
+	psn, now := ourPSN, ib.Instant(0)
+	for i := range 3 {
+		h.post(&ib.SendWR{ID: 1, Opcode: ib.WRSend, SGL: []ib.SGE{h.sge(0, 8)}})
+		h.emit(now, 8)
+		if !h.q.req.probe.timing {
+			t.Fatalf("message %d: got no round trip measured, want one", i)
+		}
+		now += ms
+		h.handle(now, ack(psn, ib.PSN(i+1)))
+		if got := h.q.req.probe.untimed; got != h.q.req.win.una {
+			t.Fatalf("got %d as the first PSN that is timed, want that of the next packet, %d", got, h.q.req.win.una)
+		}
+		psn = psn.Add(1)
+	}
+}

@@ -27,6 +27,16 @@ func (h Here) Client(format string) string {
 	return ", on this machine `" + fmt.Sprintf(format, h.Flags, h.Addr) + "`"
 }
 
+// Waiting returns the line of a server that takes clients in turn. command is that of a client, up to its host;
+// standard is the port that it takes without -p.
+func (h Here) Waiting(command string, port, standard int) string {
+	if port != standard {
+		command += fmt.Sprintf(" -p %d", port)
+	}
+	return fmt.Sprintf("waiting for clients on TCP port %d, in turn: `%s HOST`%s", port, command,
+		h.Client(command+" %s %v"))
+}
+
 // HereOf returns what a client of a device on this machine needs.
 func HereOf(dev ib.Device, flags string) Here {
 	gids, err := dev.GIDs(1)

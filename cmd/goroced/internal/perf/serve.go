@@ -30,13 +30,7 @@ func Serve(ctx context.Context, dev ib.Device, o Options, limits meet.Limits, do
 	}
 	return meet.Serve(ctx, meet.ServeOptions{Port: o.Port, Greet: o.Timeout, Network: o.network, Log: o.Log,
 		Listening: func() {
-			port := ""
-			if o.Port != Defaults(Write, BW).Port {
-				port = fmt.Sprintf(" -p %d", o.Port)
-			}
-			fmt.Fprintf(o.Log,
-				"waiting for clients on TCP port %d, in turn: `goroced perf OP TEST%s HOST`%s\n", o.Port, port,
-				o.Here.Client("goroced perf OP TEST"+port+" %s %v"))
+			fmt.Fprintln(o.Log, o.Here.Waiting("goroced perf OP TEST", o.Port, Defaults(Write, BW).Port))
 		},
 		Play: func(ctx context.Context, c *meet.Client) error {
 			own := o

@@ -19,14 +19,9 @@ func Serve(ctx context.Context, dev ib.Device, o Options, limits meet.Limits) er
 	if err := o.check(dev); err != nil {
 		return err
 	}
-	port := ""
-	if o.Port != Defaults(RC).Port {
-		port = fmt.Sprintf(" -p %d", o.Port)
-	}
 	return meet.Serve(ctx, meet.ServeOptions{Port: o.Port, Greet: o.Timeout, Network: o.network, Log: o.Log,
 		Listening: func() {
-			fmt.Fprintf(o.Log, "waiting for clients on TCP port %d, in turn: `goroced pingpong%s HOST`%s\n",
-				o.Port, port, o.Here.Client("goroced pingpong"+port+" %s %v"))
+			fmt.Fprintln(o.Log, o.Here.Waiting("goroced pingpong", o.Port, Defaults(RC).Port))
 		},
 		Play: func(ctx context.Context, c *meet.Client) error {
 			own := o
