@@ -49,15 +49,34 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
-// TestIncast: many senders into one, which begin at one instant. They fill the bottleneck in front of it, and no QP
-// fails.
+// incast has senders that begin at one instant, and so many bytes of queue in front of the receiver.
+type incast struct{ senders, buffer int }
+
+func incasts() []incast {
+	if require.Rounds(1, 2) == 1 {
+		return []incast{{16, 64 << 10}, {16, 1 << 20}, {64, 64 << 10}}
+	}
+	var all []incast
+	for _, senders := range []int{16, 64, 100} {
+		for _, buffer := range []int{64 << 10, 256 << 10, 1 << 20} {
+			all = append(all, incast{senders, buffer})
+		}
+	}
+	return all
+}
+
+// TestIncast: many senders into one, which begin at one instant. They fill the bottleneck in front of it, no QP
+// fails, and none is without progress for long. Hosts are not clocks, so packets are up to 10 us late; else those
+// that a packet from the queue brings forth would always be the first to find its place free
+// (Floyd, Jacobson: On Traffic Phase Effects in Packet-Switched Gateways, 1992).
 func TestIncast(t *testing.T) {
 	require.NoRace(t, "millions of packets")
-	for _, c := range []struct{ senders, buffer int }{{16, 64 << 10}, {16, 1 << 20}, {64, 256 << 10}, {100, 1 << 20}} {
+	for _, c := range incasts() {
 		t.Run(fmt.Sprintf("%d/%dK", c.senders, c.buffer>>10), func(t *testing.T) {
 			t.Parallel()
 			const rate = 0.125
-			x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, buffer: ib.Instant(c.buffer * 8)})
+			x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, buffer: ib.Instant(c.buffer * 8),
+				jitter: ms / 100})
 			l := load{op: ib.WRWrite, size: 64 << 10, depth: 32, n: 1600 / c.senders}
 			x.run(l)
 			longest := ib.Instant(0)
@@ -65,12 +84,12 @@ func TestIncast(t *testing.T) {
 				if p.failed != ib.WCSuccess {
 					t.Errorf("sender %d: got %v after %d requests, want success", i, p.failed, len(p.done))
 				}
-				longest = max(longest, p.longest())
+				longest = max(longest, p.stood)
 			}
 			got := float64(l.n*c.senders*l.size) / 1024 * (1024 + packetOverhead) / rate / float64(x.now)
-			t.Logf("%.3f of the link, a sender waited %d ms, %d packets lost", got, longest/ms, x.forth.full)
-			if got < 0.9 {
-				t.Errorf("got %.3f of the link, want 0.9", got)
+			t.Logf("%.3f of the link, no progress for %d ms at most, %d packets lost", got, longest/ms, x.forth.full)
+			if got < 0.9 || longest > 300*ms {
+				t.Errorf("got %.3f of the link and no progress for %d ms, want 0.9 and at most 300", got, longest/ms)
 			}
 		})
 	}

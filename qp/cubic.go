@@ -90,7 +90,7 @@ func (c *cubic) avoid(now ib.Instant, n int, rtt *rttEstimate) {
 	}
 	t := float64(int64(now-c.epoch)+rtt.mean)/1e9 - c.k
 	target := min(max(cubicC*segment*t*t*t+c.wMax, c.cwnd), 1.5*c.cwnd)
-	alpha := segment
+	alpha := segment * min(c.cwnd/2, 1) // TCP has no less than two packets: what is below is approached slowly
 	if c.wEst < c.prior {
 		alpha *= 3 * (1 - cubicBeta) / (1 + cubicBeta)
 	}

@@ -80,6 +80,9 @@ func (g *goBackN) timeout(now ib.Instant) {
 	r.probe.askedAgain(now, byTimeout)
 	r.probe.untimed = r.win.nxt
 	r.forgetSACKs()
+	if g.timeouts > 0 {
+		r.probe.sent = min(r.probe.sent, probesSilent)
+	}
 	g.timeouts, g.timedOutAt = min(g.timeouts+1, 2), now
 	flow.onTimeout(now, r.ackTimeout())
 	g.retry(now, r.win.una)

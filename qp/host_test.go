@@ -32,6 +32,7 @@ type host struct {
 	slowReg *mr.Region // over slow
 	stats   Stats
 	flow    *Flow
+	latest  ib.Instant // when the latest packet arrives
 
 	sqBytes, rqBytes []byte // buffers of the rings, for tests that corrupt them
 

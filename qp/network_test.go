@@ -21,6 +21,7 @@ type network struct {
 	drop   float64    // probability that a packet is lost
 	late   float64    // probability that it arrives later, by delay
 	delay  ib.Instant
+	jitter ib.Instant // a packet arrives up to this later, but in order
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
@@ -112,6 +113,17 @@ type pair struct {
 	posted int
 	done   []ib.Instant // when each request was complete
 	failed ib.WCStatus
+
+	una   ib.PSN     // the peer has acknowledged up to here
+	moved ib.Instant // since then
+	stood ib.Instant // the longest time without progress
+}
+
+// look notes whether the peer has acknowledged something.
+func (p *pair) look(now ib.Instant) {
+	if una := p.a.q.req.win.una; una != p.una {
+		p.una, p.stood, p.moved = una, max(p.stood, now-p.moved), now
+	}
 }
 
 // longest returns the longest time without a completion.
@@ -151,6 +163,7 @@ func (x *devices) run(l load) {
 	for {
 		busy := false
 		for _, p := range x.pairs {
+			p.look(x.now)
 			if x.poll(p) || p.posted == 0 {
 				x.post(p, l)
 			}
@@ -237,7 +250,12 @@ func (x *devices) emit(l *link, from, to *host) {
 		} else if err := mr.Gather(p.Payload, tx.SGL, tx.Off); err != nil {
 			x.Fatal(err)
 		}
-		if at, ok := l.carry(x.now, tx.Len+packetOverhead, &p); ok {
+		at, ok := l.carry(x.now, tx.Len+packetOverhead, &p)
+		if ok && l.jitter > 0 {
+			at = max(at+ib.Instant(l.rng.Int64N(int64(l.jitter))), to.latest)
+			to.latest = at
+		}
+		if ok {
 			x.arrivals.add(arrival{at: at, p: p, to: func(now ib.Instant, p wire.Packet) {
 				if x.passes == nil || x.passes(to, &p) {
 					to.handle(now, p)

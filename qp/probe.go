@@ -23,11 +23,14 @@ const (
 	rttUnknown = 4_000_000
 	// probeLeast is the shortest wait, in which the peer's thread can be scheduled, in nanoseconds.
 	probeLeast = 300_000
-	// probesMost bounds the probes without a measured round trip. Each waits twice
+	// probesMost bounds the probes without a measured round trip. Each waits about twice
 	// as long as the one before, and those to a peer that is gone come to an end.
 	probesMost = 10
 	// probesCarried is how many probes may be sent before answers to them shorten the wait again.
 	probesCarried = 3
+	// probesSilent is likewise how many are taken to be sent when ACK timeouts follow each other. Where many senders
+	// fill a queue, one that has lost all must try often to find a place in it.
+	probesSilent = 2
 )
 
 // rttEstimate estimates the round trip to a destination, including the delay of the
@@ -237,7 +240,19 @@ func (r *requester) armProbe(now ib.Instant) {
 		r.q.timers.clear(timerProbe)
 		return
 	}
-	r.q.timers.set(timerProbe, now+ib.Instant(r.q.flow.rtt.overdue()<<p.sent))
+	wait := r.q.flow.rtt.overdue() << p.sent
+	if p.sent > 0 {
+		wait = r.spread(wait)
+	}
+	r.q.timers.set(timerProbe, now+ib.Instant(wait))
+}
+
+// spread returns a time up to a quarter shorter or longer. QPs that have lost their packets at one instant, in a queue
+// that was full, must not all try again at one.
+func (r *requester) spread(wait int64) int64 {
+	x := uint32(r.q.cfg.Num)*0x9E3779B1 ^ uint32(r.win.una)*0x85EBCA77 ^ uint32(r.probe.sent)*0xC2B2AE3D
+	x = (x ^ x>>15) * 0x2C1B3C6D
+	return wait*3/4 + wait/2*int64(x>>16)>>16
 }
 
 // probeTimeout starts a probe, unless all that is in flight is marked to be sent again.
