@@ -86,7 +86,9 @@ func (b *bucket) train(now ib.Instant, bytes int) int {
 	return max(int(float64(now+b.quantum-b.free)/b.nsPerKB*1024)/bytes, 1)
 }
 
-// sent accounts for n bytes.
+// sent accounts for n bytes. A READ that is sent again may ask for many, while the window has become small: all QPs of
+// the destination would wait until these have taken their time.
 func (b *bucket) sent(now ib.Instant, n int) {
 	b.free = max(b.free, now-catchUp) + ib.Instant(float64(n)*b.nsPerKB/1024)
+	b.free = min(b.free, now+paceMost)
 }

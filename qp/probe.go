@@ -135,7 +135,7 @@ type prober struct {
 	timedAt ib.Instant // when the timed packet was sent
 	againAt ib.Instant // when the latest probe or ACK timeout was
 	timed   ib.PSN
-	untimed ib.PSN // what is before it may have left before an ACK timeout, so that an answer may be to that
+	untimed ib.PSN // what is before it may have left before an ACK timeout, or in a probe: answers may be to that
 	timing  bool
 	again   again // why packets were sent again since timedAt
 	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
@@ -289,8 +289,12 @@ func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	}
 	p.due--
 	p.askedAgain(now, byProbe)
-	if _, n := r.repeat(psn, tx); psn.Add(n) == end {
+	s, n := r.repeat(psn, tx)
+	if psn.Add(n) == end {
 		p.due = 0
+	}
+	if sendOps[s.wr.Opcode].answered {
+		p.untimed = laterPSN(p.untimed, psn.Add(n))
 	}
 	r.askForACK(tx, true)
 	return true

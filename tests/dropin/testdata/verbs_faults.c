@@ -7,22 +7,12 @@
  */
 #include "verbs_common.h"
 
+#include "fails.h"
+
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <sys/socket.h>
 #include <time.h>
-
-static __thread int left; /* calls until one fails; 0 if none does */
-static const char *failing;
-
-static bool fails(const char *name, int err)
-{
-	if (!left || --left)
-		return false;
-	failing = name;
-	errno = err;
-	return true;
-}
 
 /* What the library calls by these names comes here. NEXT is the C library's. */
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -65,6 +55,7 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *
 
 ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+	note(msg);
 	return fails("sendmsg", ENOBUFS) ? -1 : NEXT(sendmsg)(fd, msg, flags);
 }
 
@@ -73,17 +64,7 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	ssize_t n = NEXT(recvmsg)(fd, msg, flags);
 
-	if (n < 0 || !fails("recvmsg", ENOMEM))
-		return n;
-	if (!msg->msg_controllen)
-		return -1;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
-		for (int *one = (int *)CMSG_DATA(h); (char *)one < (char *)h + h->cmsg_len; one++)
-			close(*one);
-	}
-	msg->msg_controllen = 0;
-	msg->msg_flags |= MSG_CTRUNC;
-	return n;
+	return n >= 0 && fails("recvmsg", ENOMEM) ? lose(msg, n) : n;
 }
 
 /* What each verb finds. */
@@ -148,26 +129,17 @@ static bool works(void)
 }
 
 /* The verbs. Each is prepared while nothing fails, then it is armed, and what it has made is closed when it is not. */
-static int fault; /* the call that fails, from 1 */
-
-static void arm(void)
+/* proceeds returns whether all calls succeeded, or the verb went on without the one that failed. */
+static bool proceeds(bool ok)
 {
-	errno = 0;
-	failing = NULL;
-	left = fault;
-}
-
-/* disarm returns whether all calls succeeded, or the verb went on without the one that failed. */
-static bool disarm(bool ok)
-{
-	left = 0;
+	disarm();
 	MUST(ok || errno);
 	MUST(ok || failing);
 	return ok;
 }
 
-#define MADE(call) ({ arm(); __typeof__(call) made_ = (call); disarm(made_ != NULL) ? made_ : NULL; })
-#define DONE(call) ({ arm(); int err_ = (call); if (err_) errno = err_ < 0 ? -err_ : err_; disarm(!err_); })
+#define MADE(call) ({ arm(); __typeof__(call) made_ = (call); proceeds(made_ != NULL) ? made_ : NULL; })
+#define DONE(call) ({ arm(); int err_ = (call); if (err_) errno = err_ < 0 ? -err_ : err_; proceeds(!err_); })
 /* A verb that makes something, and the one that ends it. */
 #define PAIR(name, make, end) static void name(void) { __typeof__(make) v = MADE(make); if (v) end(v); }
 
@@ -211,12 +183,13 @@ static void reg_mr_of_memfd(void)
 	void *p;
 
 	IS(0, ftruncate(fd, SIZE));
+	IS(0, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)); /* else the daemon does not map it */
 	MUST((p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) != MAP_FAILED);
 	m = MADE(ibv_reg_mr(pd, p, SIZE, ALL));
+	munmap(p, SIZE); /* as long as it is mapped, the file stays shared */
+	close(fd);
 	if (m)
 		ibv_dereg_mr(m);
-	munmap(p, SIZE);
-	close(fd);
 }
 
 static void rereg_mr(void)
@@ -254,6 +227,24 @@ static void modify_qp(void)
 	if (!DONE(ibv_modify_qp(v, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)))
 		IS(IBV_QPS_RESET, (int)v->state);
 	ibv_destroy_qp(v);
+}
+
+/* A target of an XRC domain, opened a second time. */
+static void open_qp(void)
+{
+	struct ibv_xrcd *x = ibv_open_xrcd(ctx, &no_file);
+	struct ibv_qp_init_attr_ex a = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = x};
+	struct ibv_qp_open_attr open = {.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.xrcd = x, .qp_type = IBV_QPT_XRC_RECV};
+	struct ibv_qp *target, *again;
+
+	MUST(x && (target = ibv_create_qp_ex(ctx, &a)));
+	open.qp_num = target->qp_num;
+	again = MADE(ibv_open_qp(ctx, &open));
+	if (again)
+		ibv_destroy_qp(again);
+	ibv_destroy_qp(target);
+	ibv_close_xrcd(x);
 }
 
 static const union ibv_gid group = {.raw = {[10] = 0xff, 0xff, 239, 1, 1, 9}};
@@ -309,7 +300,7 @@ static const struct {
 } verbs[] = {
 	VERB(open_device), VERB(alloc_pd), VERB(alloc_td), VERB(alloc_mw), VERB(open_xrcd), VERB(create_ah),
 	VERB(create_channel), VERB(create_cq), VERB(create_srq), VERB(create_qp), VERB(reg_mr), VERB(reg_mr_of_memfd),
-	VERB(rereg_mr), VERB(resize_cq), VERB(modify_srq), VERB(modify_qp), VERB(attach_mcast), VERB(detach_mcast),
+	VERB(rereg_mr), VERB(resize_cq), VERB(modify_srq), VERB(modify_qp), VERB(open_qp), VERB(attach_mcast), VERB(detach_mcast),
 	VERB(dealloc_pd), VERB(dealloc_mw), VERB(close_xrcd), VERB(destroy_ah), VERB(destroy_channel),
 	VERB(destroy_cq), VERB(destroy_srq), VERB(destroy_qp), VERB(dereg_mr),
 };
@@ -350,6 +341,7 @@ int main(int argc, char **argv)
 			puts(verbs[i].name);
 	}
 	close_objects(false);
+	print_requests();
 	puts("all is closed but the device");
 	IS(0, (int)read(0, &byte, 1));
 	IS(0, ibv_close_device(ctx));
