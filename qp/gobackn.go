@@ -78,7 +78,6 @@ func (g *goBackN) timeout(now ib.Instant) {
 	r.q.cfg.Stats.LocalAckTimeout++
 	r.q.recordTimer(TimerACK, int(g.retries))
 	r.probe.askedAgain(now, byTimeout)
-	r.probe.untimed = r.win.nxt
 	r.forgetSACKs()
 	if g.timeouts > 0 {
 		r.probe.sent = min(r.probe.sent, probesSilent)

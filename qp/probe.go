@@ -135,8 +135,8 @@ type prober struct {
 	timedAt ib.Instant // when the timed packet was sent
 	againAt ib.Instant // when the latest probe or ACK timeout was
 	timed   ib.PSN
-	untimed ib.PSN // what is before it may have left before an ACK timeout, or in a probe: answers may be to that
 	timing  bool
+	resent  bool  // the timed packet is a retransmission
 	again   again // why packets were sent again since timedAt
 	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
 	due     uint8 // packets of a probe that are still to be sent
@@ -158,19 +158,19 @@ func (p *prober) stop() { p.timing, p.due = false, 0 }
 // askedAgain records that a probe or an ACK timeout sends packets again.
 func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt = why, now }
 
-// timeRTT times packets with AckReq, one at a time. They may be retransmissions: a
-// responder that sent a NAK has discarded the first transmission.
+// timeRTT times packets with AckReq, one at a time. What looks lost may be late, and its answer too soon for the
+// retransmission (Karn's algorithm, RFC 6298, 3), so retransmissions are timed only once the shortest round trip is
+// known.
 func (r *requester) timeRTT(now ib.Instant, tx *TxPacket) {
 	p := &r.probe
-	if tx.AckReq && !p.timing && !tx.PSN.Before(p.untimed) {
-		p.timing, p.again, p.timed, p.timedAt = true, never, tx.PSN, now
+	if tx.AckReq && !p.timing && (!tx.Again || r.q.flow.rtt.least > 0) {
+		p.timing, p.resent, p.again, p.timed, p.timedAt = true, tx.Again, never, tx.PSN, now
 	}
 }
 
 // heard is called when una has moved. It ends the probe and measures the round trip.
 func (r *requester) heard(now ib.Instant) {
 	r.probe.due = 0
-	r.probe.untimed = laterPSN(r.probe.untimed, r.win.una) // PSNs can be compared near each other only
 	r.probeAnswered(now)
 	r.measure(now)
 	r.armProbe(now)
@@ -193,6 +193,7 @@ func (r *requester) measure(now ib.Instant) {
 	rtt.begin(now)
 	sample, since := int64(now-p.timedAt), int64(now-p.againAt)
 	switch {
+	case p.resent && sample < rtt.least: // the answer to the original
 	case p.again == never:
 		rtt.sure(sample)
 		r.q.cfg.Stats.RTT.add(uint32(sample / 1000))
@@ -289,12 +290,9 @@ func (r *requester) probePacket(now ib.Instant, tx *TxPacket) bool {
 	}
 	p.due--
 	p.askedAgain(now, byProbe)
-	s, n := r.repeat(psn, tx)
+	_, n := r.repeat(psn, tx)
 	if psn.Add(n) == end {
 		p.due = 0
-	}
-	if sendOps[s.wr.Opcode].answered {
-		p.untimed = laterPSN(p.untimed, psn.Add(n))
 	}
 	r.askForACK(tx, true)
 	return true

@@ -99,7 +99,7 @@ func (r *requester) start() {
 	r.recovery.start()
 	r.drainReported = false
 	r.ackReqs = ackReqs{latest: a.SQPSN.Add(-1)}
-	r.probe, r.unreadable.set = prober{untimed: a.SQPSN}, false
+	r.probe, r.unreadable.set = prober{}, false
 }
 
 // applyAttrs applies attributes that Modify may change in RTS and SQD.
