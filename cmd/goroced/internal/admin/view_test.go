@@ -79,6 +79,39 @@ link a/1 lqpn 21 type XRC_INI state RTR sq-psn 0 path-mig-state MIGRATED pid 7 c
 	}
 }
 
+// TestPrintQPStats: what a queue pair has sent is below it, and the way to its peer if it has one that is shared by
+// window and pace.
+func TestPrintQPStats(t *testing.T) {
+	owner := srv.Owner{PID: 7, Comm: "app"}
+	var b strings.Builder
+	err := PrintQPStats(&b, term.Terminal{}, []srv.QPInfo{
+		{Device: "a", QPN: 17, PeerQPN: 18, Type: "RC", State: "RTS", Peer: netip.MustParseAddr("192.0.2.7"),
+			Owner: owner,
+			Traffic: &srv.Traffic{SentBytes: 12345, RcvdBytes: 678, SentMessages: 3, RcvdMessages: 4, ResentPkts: 5,
+				ResentBytes: 5300, SpuriousPkts: 1, SentRNR: 6, RcvdRNR: 7, Control: "dcqcn", Window: 100, InFlight: 30,
+				PaceBits: 9_876_543_210, RTT: 61_499, MinRTT: 48_000, SACK: true, MarkedPkts: 8, RcvdCNPs: 9,
+				PathQPs: 2}},
+		{Device: "a", QPN: 19, Type: "RC", State: "INIT", Owner: owner, Traffic: &srv.Traffic{}},
+		{Device: "a", Type: "RC", State: "RTS", Owner: owner}, // another user's
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `link a/1 lqpn 17 rqpn 18 type RC state RTS rq-psn 0 sq-psn 0 path-mig-state MIGRATED pid 7 comm app 
+    sent_bytes 12345 rcvd_bytes 678 sent_messages 3 rcvd_messages 4 resent_pkts 5 resent_bytes 5300 spurious_pkts 1 ` +
+		`send_rnr_err 6 rcvd_rnr_err 7
+    peer 192.0.2.7 congestion dcqcn window 100 in_flight 30 pace 9.877Gb/s rtt 61us min_rtt 48us marked_pkts 8 ` +
+		`rcvd_cnps 9 sack yes path_qps 2
+link a/1 lqpn 19 rqpn 0 type RC state INIT rq-psn 0 sq-psn 0 path-mig-state MIGRATED pid 7 comm app 
+    sent_bytes 0 rcvd_bytes 0 sent_messages 0 rcvd_messages 0 resent_pkts 0 resent_bytes 0 spurious_pkts 0 ` +
+		`send_rnr_err 0 rcvd_rnr_err 0
+link a/1 type RC state RTS pid 7 comm app 
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // TestPrintStats: what is not zero, bytes first, with what was added.
 func TestPrintStats(t *testing.T) {
 	all := map[string]Counters{"a": {{"sent_pkts", 100}, {"rcvd_pkts", 0}, {"rdma_sends", 3},
