@@ -10,7 +10,7 @@ type Path struct {
 	Control  Control
 	Window   int   // congestion window, in packets
 	InFlight int   // packets
-	Rate     int64 // at which packets leave at most, in bits of payload a second; 0: not limited, as no round trip is known
+	Rate     int64 // at which packets leave at most, in bits of payload a second; 0: no limit, no round trip is known
 	RTT      int64 // smoothed round trip in nanoseconds, with the peer's delay of ACKs; 0 before the first sample
 	MinRTT   int64 // the shortest; 0 before the first sample
 	SACK     bool  // the destination takes SACKs, and sends them
