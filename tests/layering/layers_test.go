@@ -161,6 +161,7 @@ var layers = []struct {
 	{"tests", []row{
 		{"tests/require", nil},
 		{"tests/gobuild", nil},
+		{"tests/svg", nil},
 		{"tests/uffd", nil},
 		{"tests/rxe/lab/control", nil},
 		{"tests/rxe/lab/guest", []string{"tests/rxe/lab/control"}},
@@ -176,7 +177,8 @@ var layers = []struct {
 		{"tests/conformance/cmd/conformance", []string{"ib", "roce/host", "roce/rnic", "roce/daemon/client",
 			"tests/conformance"}},
 		{"tests/perf", []string{"ib", "qp/ring", "roce/link/wrap", "roce/link/udp", "roce", "roce/host",
-			"roce/daemon/client", "roce/daemon/dropin", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab"}},
+			"roce/daemon/client", "roce/daemon/dropin", "roce/daemon/server", "roce/rdmacm", "tests/rxe/lab",
+			"tests/svg"}},
 		{"tests/perf/cmd/perf", []string{"tests/perf"}},
 		{"tests/programs", []string{"roce/daemon/dropin", "tests/gobuild", "tests/linktest"}},
 	}},

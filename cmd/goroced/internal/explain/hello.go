@@ -108,7 +108,8 @@ func (o *node) connect() (err error) {
 // write writes 4 KiB, from a time on, until that has completed.
 func (o *node) write(p *page, peer *strictPeer, from ib.Instant) error {
 	p.ladder.Local(from, true, "post write len=4096")
-	if _, err := o.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: o.sge(4096)}}); err != nil {
+	_, err := o.qp.PostSend([]ib.SendWR{{Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: o.sge(4096)}})
+	if err != nil {
 		return err
 	}
 	for now := from; now < from+ib.Instant(time.Millisecond); now += 20_000 {
