@@ -16,6 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// around is a spread with this median.
+func around(median, least, most float64) Spread { return Spread{Median: median, Min: least, Max: most} }
+
 func samples(values ...float64) []*Sample {
 	var list []*Sample
 	for _, v := range values {
@@ -37,20 +40,20 @@ func TestJudge(t *testing.T) {
 		none    bool
 	}{
 		{"pairs, not medians", least(1, "of"), samples(10, 20, 30), samples(20, 20, 20),
-			Verdict{Spread: Spread{Median: 1, Min: 0.5, Max: 1.5}, OK: true}, false},
-		{"short", least(1.1, "of"), samples(10, 20, 30), samples(20, 20, 20), Verdict{Spread: Spread{Median: 1, Min: 0.5, Max: 1.5}},
+			Verdict{Spread: around(1, 0.5, 1.5), OK: true}, false},
+		{"short", least(1.1, "of"), samples(10, 20, 30), samples(20, 20, 20), Verdict{Spread: around(1, 0.5, 1.5)},
 			false},
-		{"even number", least(1, "of"), samples(10, 30), samples(10, 10), Verdict{Spread: Spread{Median: 2, Min: 1, Max: 3}, OK: true},
+		{"even number", least(1, "of"), samples(10, 30), samples(10, 10), Verdict{Spread: around(2, 1, 3), OK: true},
 			false},
-		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: Spread{Median: 2, Min: 2, Max: 2}, OK: true},
+		{"gaps", least(1, "of"), samples(0, 20, 30), samples(10, 0, 15), Verdict{Spread: around(2, 2, 2), OK: true},
 			false},
-		{"ceiling", most(1.3, "of"), samples(12), samples(10), Verdict{Spread: Spread{Median: 1.2, Min: 1.2, Max: 1.2}, OK: true}, false},
-		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: Spread{Median: 1.5, Min: 1.5, Max: 1.5}},
+		{"ceiling", most(1.3, "of"), samples(12), samples(10), Verdict{Spread: around(1.2, 1.2, 1.2), OK: true}, false},
+		{"beyond the ceiling", most(1.3, "of"), samples(15), samples(10), Verdict{Spread: around(1.5, 1.5, 1.5)},
 			false},
-		{"as much more", over(2, "of"), samples(11, 13), samples(10, 10), Verdict{Spread: Spread{Median: 2, Min: 1, Max: 3}, OK: true},
+		{"as much more", over(2, "of"), samples(11, 13), samples(10, 10), Verdict{Spread: around(2, 1, 3), OK: true},
 			false},
-		{"too much more", over(2, "of"), samples(13), samples(10), Verdict{Spread: Spread{Median: 3, Min: 3, Max: 3}}, false},
-		{"alone", least(2, ""), samples(1, 3, 5), nil, Verdict{Spread: Spread{Median: 3, Min: 1, Max: 5}, OK: true}, false},
+		{"too much more", over(2, "of"), samples(13), samples(10), Verdict{Spread: around(3, 3, 3)}, false},
+		{"alone", least(2, ""), samples(1, 3, 5), nil, Verdict{Spread: around(3, 1, 5), OK: true}, false},
 		{"no yardstick", least(2, "of"), samples(1), nil, Verdict{}, true},
 		{"not measured", least(2, "of"), samples(0), samples(1), Verdict{}, true},
 	} {
