@@ -133,7 +133,8 @@ func windowFigure(t *testing.T) *svg.Chart {
 		c.Add(svg.Line{Name: l.name, Path: until(*windows, c.XMost)})
 	}
 	full := bottleneckRate * float64(bottleneckRTT) / (1024 + packetOverhead)
-	c.Add(svg.Line{Name: "what the path holds", Dashed: true, Path: []svg.Point{{X: 0, Y: full}, {X: c.XMost, Y: full}}})
+	c.Add(svg.Line{Name: "what the path holds", Dashed: true,
+		Path: []svg.Point{{X: 0, Y: full}, {X: c.XMost, Y: full}}})
 	return c
 }
 

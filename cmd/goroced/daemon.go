@@ -191,6 +191,7 @@ func (d *daemon) Devices() []admin.Device {
 		}
 		stats := dev.Stats()
 		one.Since, one.SentBytes, one.RcvdBytes = d.since(attr.Name), stats.Link.TxBytes, stats.Link.RxBytes
+		one.SendErr, one.RxOverflow = stats.Link.TxErrors, stats.Link.RxOverflow
 		list = append(list, one)
 	}
 	return list

@@ -153,7 +153,7 @@ func TestPrintStatus(t *testing.T) {
 				Addresses:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")},
 				GIDIndexes: []int{1, 4}, Since: now.Add(-90 * time.Minute), SentBytes: sent, RcvdBytes: 999},
 				{Name: "red", State: "PORT_DOWN", Link: "rawsock", NetIf: "eth1", MTU: 4096, Shards: 2,
-					Since: now.Add(-3 * time.Second), Faults: 2}}}
+					Since: now.Add(-3 * time.Second), Faults: 2, SendErr: 1, RxOverflow: 20}}}
 	}
 	const want = `goroced v0.1.0, process 7, for 2 days 2h: 3 connections of 1 user
 blue: active for 1h30m, interface eth0, link udp, MTU 1024, 1 shard
@@ -162,6 +162,12 @@ blue: active for 1h30m, interface eth0, link udp, MTU 1024, 1 shard
     sent 2.0 GB, received 999 B; at present 8.00 and 0.00 Gb/s
 red: down for 3s, interface eth1, link rawsock, MTU 4096, 2 shards
     sent 0 B, received 0 B; at present 0.00 and 0.00 Gb/s
+    the kernel dropped 20 packets for which the receive buffer had no room:
+      ` + "`goroced doctor`" + ` says how large it is, and the sysctl that raises it
+      (net.core.rmem_max); if it is large, more shards empty it sooner
+    the kernel refused to send 1 packet: a firewall (EPERM), a full queue of the
+      interface (ENOBUFS; ` + "`ip link set eth1 txqueuelen 10000`" + `), or a smaller path
+      MTU (EMSGSIZE)
     faults are injected into its packets: 2; ` + "`goroced fault list`" + ` shows them
 user 4000000000: 3 connections, 1 queue pair, 2 memory regions, 1.0 MB pinned
 `
