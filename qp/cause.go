@@ -15,6 +15,7 @@ type history struct {
 	failed  ib.Failure // the latest way to ERR or SQE
 	refused ib.Failure // the peer's latest request that was refused
 	cnp     cnps
+	again   resent
 }
 
 // Failure returns why the QP went to ERR or SQE last, and why it last refused a request of the peer, or dropped a

@@ -28,6 +28,9 @@ func (q *QP) countMarked(p *wire.Packet, n int) {
 		return
 	}
 	q.kept().cnp.due = true
+	if q.flow != nil {
+		q.flow.marks.MarkedPkts += uint64(n)
+	}
 	if p.Opcode.IsReadResp() && q.flow != nil { // how many come depends on the window of who asks
 		q.flow.onMark(q.now)
 	}

@@ -19,13 +19,13 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 		return
 	case wire.CNP:
 		st.RcvdCNPs++
+		r.q.flow.marks.RcvdCNPs++
 		r.q.flow.onMark(now)
 		return
 	}
 	if !r.win.holds(p.PSN) {
 		if p.PSN.Before(r.win.una) {
-			st.DuplicateResponse++
-			r.q.judge(Duplicate)
+			r.q.answeredTwice(p)
 			r.credit(p)
 		} else {
 			st.GhostResponse++
@@ -160,8 +160,7 @@ func (r *requester) answered(now ib.Instant, p *wire.Packet) (*readReq, uint32) 
 		return nil, 0
 	}
 	if _, held := r.win.held.run(p.PSN, 1); held {
-		r.q.cfg.Stats.DuplicateResponse++
-		r.q.judge(Duplicate)
+		r.q.answeredTwice(p)
 		return nil, 0
 	}
 	r.acknowledge(now, p.PSN)

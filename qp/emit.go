@@ -144,6 +144,7 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	if !sendOps[s.wr.Opcode].answered {
 		s.packet(r.q, psn, tx)
 		tx.Again = true
+		r.q.repeats(psn, 1)
 		return s, 1
 	}
 	rd := r.reads.find(psn)
@@ -151,5 +152,6 @@ func (r *requester) repeat(psn ib.PSN, tx *TxPacket) (s *sendWQE, n int) {
 	r.buildRead(rd, from, rd.end(), tx)
 	r.askedAgain(rd, from, rd.end())
 	tx.Again = true
+	r.q.repeats(from, rd.end().Sub(from))
 	return s, rd.end().Sub(psn)
 }

@@ -27,6 +27,7 @@ type Flow struct {
 	rtt      rttEstimate
 	noProbes bool
 
+	marks     Marks
 	selective bool     // the destination takes SACKs and sends them
 	news      PeerNews // for the owner
 	silent    int      // sequence NAKs since the latest SACK

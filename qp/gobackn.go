@@ -161,6 +161,7 @@ func (g *goBackN) judgeTimeout(now ib.Instant, early bool) {
 	switch {
 	case g.timeouts == 0:
 	case flow.rtt.tooSoon(int64(now - g.timedOutAt)):
+		g.r.q.cfg.Stats.SpuriousTimeout++
 		flow.undo(1)
 	case early:
 		flow.undo(cubicBeta)

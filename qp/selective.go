@@ -202,6 +202,7 @@ func (r *requester) askForHole(tx *TxPacket) bool {
 		r.buildRead(rd, h.from, h.to, tx)
 		r.askedAgain(rd, h.from, h.to)
 		tx.Again = true
+		r.q.repeats(h.from, h.to.Sub(h.from))
 		r.q.arrivals.goesBack(h.from, true)
 		return true
 	}

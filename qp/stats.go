@@ -10,16 +10,10 @@ type Traffic struct {
 	SentMessages uint64 // requests that have completed without an error
 	RcvdMessages uint64 // requests that were carried out. A WRITE may arrive as several, see Config.Trains
 	ResentPkts   uint64 // packets that were sent again, or answer a duplicate request
+	ResentBytes  uint64 // of these, from the BTH to the ICRC
+	SpuriousPkts uint64 // of these, those that were sent again in vain, as far as it is known: see resent
 	SentRNR      uint64 // RNR NAKs
 	RcvdRNR      uint64
-}
-
-// Path is what a QP knows of the way to its destination, which all QPs to it share (Flow).
-type Path struct {
-	Window   int   // congestion window, in packets
-	InFlight int   // packets
-	RTT      int64 // smoothed round trip in nanoseconds, with the peer's delay of ACKs; 0 before the first sample
-	MinRTT   int64 // the shortest; 0 before the first sample
 }
 
 // Traffic returns the counters of the QP, which the engine adds to.
@@ -31,15 +25,6 @@ func (q *QP) Counted() Traffic {
 		return Traffic{}
 	}
 	return q.history.traffic
-}
-
-// Path returns the state of the way to the QP's destination; it is zero if there is none.
-func (q *QP) Path() Path {
-	if q.flow == nil {
-		return Path{}
-	}
-	f := q.flow
-	return Path{Window: f.cwnd, InFlight: f.packets, RTT: f.rtt.mean, MinRTT: f.rtt.least}
 }
 
 // Stats holds the counters of the QPs of a shard. The names in the comments are those of
@@ -61,6 +46,10 @@ type Stats struct {
 	RDMASends         uint64 // rdma_sends: SEND messages completed by the requester
 	RDMARecvs         uint64 // rdma_recvs: SEND messages received whole
 	LocalAckTimeout   uint64 // local_ack_timeout_err (mlx5)
+	SpuriousTimeout   uint64 // of these, those that ended before the peer could have answered: nothing was lost
+	ResentPkts        uint64 // packets that were sent again, or answer a duplicate request; the engine counts them
+	ResentBytes       uint64 // of these, from the BTH to the ICRC
+	SpuriousPkts      uint64 // requests that were sent again in vain, as far as it is known: see resent
 	TailProbes        uint64 // tail probes; see probe.go
 	ImpliedNAK        uint64 // implied_nak_seq_err (mlx5)
 	ECNMarked         uint64 // np_ecn_marked_roce_packets (mlx5): packets that have met congestion

@@ -147,13 +147,15 @@ func (d *daemon) Stats() map[string]roce.Stats {
 	return stats
 }
 
-// QPStates returns how many queue pairs of clients are in each state, by the names of all devices.
-func (d *daemon) QPStates() map[string][ib.NumQPStates]int {
-	states := d.Server.QPStates()
+// QPSums returns sums over the queue pairs of clients, by the names of all devices.
+func (d *daemon) QPSums() map[string]*server.QPSums {
+	sums := d.Server.QPSums()
 	for _, dev := range d.devices {
-		states[dev.Attr().Name] = states[dev.Attr().Name] // a device without queue pairs is shown with zeros
+		if name := dev.Attr().Name; sums[name] == nil {
+			sums[name] = &server.QPSums{} // a device without queue pairs is shown with zeros
+		}
 	}
-	return states
+	return sums
 }
 
 // Status returns the state of the daemon and its devices.
@@ -189,6 +191,7 @@ func (d *daemon) Devices() []admin.Device {
 		}
 		stats := dev.Stats()
 		one.Since, one.SentBytes, one.RcvdBytes = d.since(attr.Name), stats.Link.TxBytes, stats.Link.RxBytes
+		one.SendErr, one.RxOverflow = stats.Link.TxErrors, stats.Link.RxOverflow
 		list = append(list, one)
 	}
 	return list

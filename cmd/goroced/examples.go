@@ -100,7 +100,8 @@ var examples = map[string][]example{
 		{"goroced pingpong --service ud -s 1024 -c 192.0.2.7", "its client: datagrams, with their data compared"},
 	},
 	"qp": {
-		{"goroced qp --json", "with owners and traffic"},
+		{"goroced qp --stats", "with traffic, congestion window, pace and round trip"},
+		{"goroced qp --json", "with owners, too"},
 	},
 	"rping": {
 		{"goroced rping -s -P", "the server, for many clients"},

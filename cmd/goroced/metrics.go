@@ -20,7 +20,7 @@ import (
 type figures interface {
 	Stats() map[string]roce.Stats // by the devices' names
 	Devices() []admin.Device
-	QPStates() map[string][ib.NumQPStates]int // by the devices' names
+	QPSums() map[string]*server.QPSums // by the devices' names
 	Usage() []server.Usage
 	UserLimits() map[string]int64
 	Totals() server.Totals
@@ -123,37 +123,62 @@ var (
 		[]string{"device"}, nil)
 	qpsByState = prometheus.NewDesc("goroce_qps", "Queue pairs of clients that are in a state.",
 		[]string{"device", "state"}, nil)
+	destinations = prometheus.NewDesc("goroce_destinations",
+		"Destinations of clients' queue pairs, one for each user and shard, with their congestion control.",
+		[]string{"device", "congestion"}, nil)
+	windowPackets = prometheus.NewDesc("goroce_window_packets",
+		"Congestion windows of all destinations together, in packets.", []string{"device"}, nil)
+	inFlightPackets = prometheus.NewDesc("goroce_in_flight_packets",
+		"Packets that were sent and not acknowledged yet, to all destinations.", []string{"device"}, nil)
+	paceBytes = prometheus.NewDesc("goroce_pace_bytes_per_second",
+		"What may leave in a second to all destinations whose pace is limited, in bytes of payload.",
+		[]string{"device"}, nil)
+	minRTT = prometheus.NewDesc("goroce_min_rtt_seconds",
+		"The shortest round trip to a destination of clients' queue pairs; 0 before one was measured.",
+		[]string{"device"}, nil)
 	faults = prometheus.NewDesc("goroce_faults", "Faults that `goroced fault` injects into the packets of a device.",
 		[]string{"device"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (portCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{deviceInfo, portState, portMTU, qpsByState, faults} {
+	for _, d := range []*prometheus.Desc{deviceInfo, portState, portMTU, qpsByState, faults, destinations,
+		windowPackets, inFlightPackets, paceBytes, minRTT} {
 		to <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c portCollector) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v int, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	qps := c.source.QPStates()
+	qps := c.source.QPSums()
 	for _, d := range c.source.Devices() {
 		gauge(deviceInfo, 1, d.Name, d.Link, d.NetIf)
-		gauge(portMTU, d.MTU, d.Name)
-		gauge(faults, d.Faults, d.Name)
+		gauge(portMTU, float64(d.MTU), d.Name)
+		gauge(faults, float64(d.Faults), d.Name)
 		for _, s := range []ib.PortState{ib.PortDown, ib.PortActive} {
-			is := 0
+			is := 0.0
 			if d.State == s.String() {
 				is = 1
 			}
 			gauge(portState, is, d.Name, s.String())
 		}
-		for state, n := range qps[d.Name] {
-			gauge(qpsByState, n, d.Name, ib.QPState(state).String())
+		sum := qps[d.Name]
+		if sum == nil {
+			continue // the device has just come
 		}
+		for state, n := range sum.States {
+			gauge(qpsByState, float64(n), d.Name, ib.QPState(state).String())
+		}
+		for control, n := range sum.Destinations {
+			gauge(destinations, n, d.Name, control)
+		}
+		gauge(windowPackets, sum.Window, d.Name)
+		gauge(inFlightPackets, sum.InFlight, d.Name)
+		gauge(paceBytes, sum.PaceBits/8, d.Name)
+		gauge(minRTT, sum.MinRTT.Seconds(), d.Name)
 	}
 }
 

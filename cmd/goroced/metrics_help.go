@@ -23,6 +23,10 @@ var counterHelp = map[string]string{
 	"rdma_recvs":             "SEND messages that were received whole.",
 
 	"local_ack_timeout_err": "ACK timeouts: nothing came back for a request in time.",
+	"spurious_timeouts":     "ACK timeouts that were too early: an answer came sooner than the peer could give it.",
+	"resent_pkts":           "Packets sent again, also answers to requests that were received again.",
+	"resent_bytes":          "Bytes of resent_pkts, from the BTH to the ICRC.",
+	"spurious_pkts":         "Packets sent again in vain: a second answer has shown it. There may be more.",
 	"tail_probes":           "Packets sent again after a silence, to find out what was lost at the end of a flight.",
 	"implied_nak_seq_err":   "Losses seen by a READ or atomic response that came before an earlier one.",
 	"duplicate_response":    "Responses received again.",

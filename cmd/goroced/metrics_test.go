@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -34,8 +35,10 @@ func (someStats) Devices() []admin.Device {
 		{Name: "goroce_eth1", State: "PORT_DOWN", Link: "rawsock", NetIf: "eth1", MTU: 4096}}
 }
 
-func (someStats) QPStates() map[string][ib.NumQPStates]int {
-	return map[string][ib.NumQPStates]int{"goroce_eth0": {ib.StateRTS: 5, ib.StateErr: 1}, "goroce_eth1": {}}
+func (someStats) QPSums() map[string]*server.QPSums {
+	return map[string]*server.QPSums{"goroce_eth0": {States: [ib.NumQPStates]int{ib.StateRTS: 5, ib.StateErr: 1},
+		Destinations: map[string]float64{"cubic": 2}, Window: 144, InFlight: 30, PaceBits: 8e9,
+		MinRTT: 48 * time.Microsecond}, "goroce_eth1": {}}
 }
 
 func (someStats) Usage() []server.Usage {
@@ -95,6 +98,9 @@ func TestMetrics(t *testing.T) {
 		`goroce_port_state{device="goroce_eth1",state="PORT_DOWN"} 1`, `goroce_port_mtu_bytes{device="goroce_eth1"} 4096`,
 		`goroce_device_info{device="goroce_eth1",link="rawsock",netif="eth1"} 1`,
 		`goroce_qps{device="goroce_eth0",state="RTS"} 5`, `goroce_qps{device="goroce_eth1",state="RESET"} 0`,
+		`goroce_destinations{congestion="cubic",device="goroce_eth0"} 2`, `goroce_window_packets{device="goroce_eth0"} 144`,
+		`goroce_in_flight_packets{device="goroce_eth0"} 30`, `goroce_pace_bytes_per_second{device="goroce_eth0"} 1e+09`,
+		`goroce_min_rtt_seconds{device="goroce_eth0"} 4.8e-05`, `goroce_window_packets{device="goroce_eth1"} 0`,
 		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="1.6e-05"} 0`,
 		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="3.2e-05"} 3`,
 		`goroce_completion_latency_seconds_bucket{device="goroce_eth0",le="1.048576"} 3`,

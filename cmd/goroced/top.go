@@ -34,10 +34,11 @@ type topCmd struct {
 // Help is printed under the flags.
 func (*topCmd) Help() string {
 	return "Shows what the queue pairs of a running daemon's clients do: rates of the last interval, the smoothed " +
-		"round trip to the destination, its congestion window and packets in flight (which all queue pairs of a " +
-		"user to one destination share), packets that were sent again, RNR NAKs of both directions, and why a queue " +
-		"pair has failed. Messages received are counted as they arrive: a large RDMA WRITE of goroce is one for each " +
-		"packet. Of other users' queue pairs only their process is shown.\n\n" +
+		"round trip to the destination, its congestion window, pace in Gb/s and packets in flight (which all queue " +
+		"pairs of a user to one destination share), packets that were sent again, marks of congestion from the " +
+		"destination (ECN and CNPs), RNR NAKs of both directions, and why a queue pair has failed. Messages " +
+		"received are counted as they arrive: a large RDMA WRITE of goroce is one for each packet. Of other users' " +
+		"queue pairs only their process is shown.\n\n" +
 		"Columns to sort by: " + strings.Join(top.Columns(), ", ") + "."
 }
 

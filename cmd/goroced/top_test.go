@@ -27,7 +27,7 @@ const (
 	topFigure = "../../docs/figures/top.svg"
 	operate   = "../../docs/operate.md"
 
-	topWidth, topHeight = 148, 18
+	topWidth, topHeight = 164, 18
 	topQPs              = 200 // of two processes
 	topRuns             = 5
 	topIntervals        = 3 // of a second, in each run

@@ -65,7 +65,6 @@ func (f *viewFlags) client(a *app) (*admin.Client, error) {
 
 type (
 	devicesCmd struct{ viewFlags }
-	qpCmd      struct{ viewFlags }
 	mrCmd      struct{ viewFlags }
 	cmCmd      struct{ viewFlags }
 )
@@ -155,9 +154,19 @@ func (c *statusCmd) print(a *app, s, before *admin.Status) error {
 	return admin.PrintStatus(a.out, a.term, s, before)
 }
 
+// qpCmd is `goroced qp`.
+type qpCmd struct {
+	Stats bool `help:"Also print what each queue pair has sent and received, and its congestion window, pace and round trip."`
+	viewFlags
+}
+
 // Run shows the queue pairs as `rdma resource show qp` does.
 func (c *qpCmd) Run(a *app) error {
-	return show(&c.viewFlags, a, (*admin.Client).QPs, admin.DeviceOfQP, admin.PrintQPs)
+	text := admin.PrintQPs
+	if c.Stats {
+		text = admin.PrintQPStats
+	}
+	return show(&c.viewFlags, a, (*admin.Client).QPs, admin.DeviceOfQP, text)
 }
 
 // Run shows the memory regions as `rdma resource show mr` does.

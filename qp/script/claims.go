@@ -268,3 +268,12 @@ func (r *runner) claimWindow(e *endpoint, a *args) error {
 	}
 	return nil
 }
+
+// claimPace checks the rate at which packets leave to the destination.
+func (r *runner) claimPace(e *endpoint, a *args) error {
+	path := e.flow.Path()
+	if got := strconv.FormatFloat(float64(path.Rate)/1e6, 'f', 0, 64); got != a.next() {
+		return fmt.Errorf("it is %s Mb/s", got)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 )
 
 // config holds what setup and connect may set for a QP, and modify may change.
@@ -19,6 +20,7 @@ type config struct {
 	trains  bool
 	probe   bool
 	sack    bool
+	control qp.Control
 	late    int
 	shared  int // entries of the SRQ that receives come from; 0: there is none
 	qps     int // QPs of the host
@@ -98,6 +100,13 @@ var options = []option{
 	{"trains", 0, integer(func(c *config, n int) { c.trains = n != 0 })},
 	{"probe", 0, integer(func(c *config, n int) { c.probe = n != 0 })},
 	{"sack", 0, integer(func(c *config, n int) { c.sack = n != 0 })},
+	{"congestion", 0, func(c *config, v string) (err error) {
+		ok := false
+		if c.control, ok = qp.ControlNamed(v); !ok {
+			err = fmt.Errorf("%q is no congestion control: cubic or dcqcn", v)
+		}
+		return err
+	}},
 	{"sigall", 0, integer(func(c *config, n int) { c.sigAll = n != 0 })},
 }
 

@@ -113,4 +113,5 @@
 //	fetching N                          reads of late memory under way
 //	count NAME N                        a counter of qp.Stats
 //	window N                            the destination's congestion window, in packets
+//	pace N                              the rate at which packets leave there, in Mb/s; 0: no limit
 package script

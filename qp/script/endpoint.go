@@ -46,7 +46,8 @@ type completions struct {
 
 // newEndpoint makes a QP of a host, in RESET.
 func newEndpoint(h *host, name string, num, peer ib.QPN, cfg config) (*endpoint, error) {
-	e := &endpoint{host: h, name: name, num: num, peer: peer, cfg: cfg, flow: qp.NewFlow(qp.FlowConfig{Window: 128})}
+	e := &endpoint{host: h, name: name, num: num, peer: peer, cfg: cfg,
+		flow: qp.NewFlow(qp.FlowConfig{Control: cfg.control, Window: 128})}
 	e.cfg.attr.DestQPN = peer
 	e.cfg.attr.AH = ib.AHAttr{DGID: ib.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: byte(peer)}, Port: 1}
 	if h.teller == nil {

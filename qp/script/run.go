@@ -112,6 +112,7 @@ func init() {
 		"persisted": {claim: true, sided: true, do: (*runner).claimPersisted},
 		"count":     {claim: true, sided: true, do: (*runner).claimCount},
 		"window":    {claim: true, sided: true, do: (*runner).claimWindow},
+		"pace":      {claim: true, sided: true, do: (*runner).claimPace},
 	}
 }
 

@@ -244,6 +244,11 @@ var wrongScripts = []struct{ name, steps, want string }{
  first post recv 1 len=10
  second < SEND Only psn=500 9[0:10]
  first wc recv 1 SUCCESS len=10 data=9[0:10]`, "no completion came"},
+	{"pace of a congestion control", `
+ setup congestion=dcqcn
+ pace 9999`, "it is 10000 Mb/s"},
+	{"unknown congestion control", `
+ setup congestion=reno`, "cubic or dcqcn"},
 	{"window that was not bound", `
  setup
  region R len=64 access=bind

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/goroce/goroce/tests/svg"
 )
 
 // WritePlots writes the plots for which there are figures into a directory, which
@@ -16,14 +18,14 @@ func (rep *Report) WritePlots(dir string) error {
 		return err
 	}
 	var errs []error
-	for name, c := range map[string]*chart{"throughput": rep.throughput(), "latency": rep.latency(),
+	for name, c := range map[string]*svg.Chart{"throughput": rep.throughput(), "latency": rep.latency(),
 		"loss": rep.goodput()} {
-		if len(c.lines) == 0 {
+		if len(c.Lines) == 0 {
 			continue
 		}
 		f, err := os.Create(filepath.Join(dir, name+".svg"))
 		if err == nil {
-			err = errors.Join(c.write(f), f.Close())
+			err = errors.Join(c.Write(f), f.Close())
 		}
 		errs = append(errs, err)
 	}
@@ -31,10 +33,10 @@ func (rep *Report) WritePlots(dir string) error {
 }
 
 // throughput plots payload over message size, with TCP and rdma_rxe for comparison.
-func (rep *Report) throughput() *chart {
+func (rep *Report) throughput() *svg.Chart {
 	c := rep.chart("RC WRITE throughput over message size", "message", "Gb/s of payload", rep.wires(veth, vm))
 	for _, size := range curve {
-		c.ticks = append(c.ticks, sizeName(size))
+		c.Ticks = append(c.Ticks, sizeName(size))
 	}
 	over := func(w *WireReport, name func(int) string) (points []*Spread) {
 		for _, size := range curve {
@@ -44,27 +46,27 @@ func (rep *Report) throughput() *chart {
 	}
 	wires := rep.wires(veth)
 	for _, w := range wires {
-		c.add(line{name: fmt.Sprintf("WRITE, MTU %d", w.MTU), points: over(w, writeName)})
+		c.Add(svg.Line{Name: fmt.Sprintf("WRITE, MTU %d", w.MTU), Points: over(w, writeName)})
 	}
 	for _, w := range wires[:min(1, len(wires))] {
 		for _, name := range []string{cubic, bbr} {
-			c.add(line{name: short(name), level: w.spread(name, (*Sample).gbps), dashed: true})
+			c.Add(svg.Line{Name: short(name), Level: w.spread(name, (*Sample).gbps), Dashed: true})
 		}
 	}
 	for _, w := range rep.wires(vm) {
 		if w.Loss == 0 {
-			c.add(line{name: "WRITE, emulated guests", points: over(w, writeName)})
-			c.add(line{name: "rdma_rxe, same guests", points: over(w, rxeName), dashed: true})
+			c.Add(svg.Line{Name: "WRITE, emulated guests", Points: over(w, writeName)})
+			c.Add(svg.Line{Name: "rdma_rxe, same guests", Points: over(w, rxeName), Dashed: true})
 		}
 	}
 	return c
 }
 
 // latency plots the half round trip over percentiles.
-func (rep *Report) latency() *chart {
+func (rep *Report) latency() *svg.Chart {
 	c := rep.chart("Half round trip of 8 bytes, both sides polling", "percentile", "us", rep.wires(veth))
 	for _, q := range quantiles {
-		c.ticks = append(c.ticks, fmt.Sprintf("%g", q))
+		c.Ticks = append(c.Ticks, fmt.Sprintf("%g", q))
 	}
 	for _, w := range rep.wires(veth) {
 		for _, name := range []string{writePing, sendPing, barePings} {
@@ -72,17 +74,17 @@ func (rep *Report) latency() *chart {
 			for i := range quantiles {
 				points = append(points, w.spread(name, func(s *Sample) float64 { return s.quantile(i) }))
 			}
-			c.add(line{name: short(name), points: points, dashed: name == barePings})
+			c.Add(svg.Line{Name: short(name), Points: points, Dashed: name == barePings})
 		}
 	}
 	return c
 }
 
 // goodput plots the throughput of lossy wires.
-func (rep *Report) goodput() *chart {
+func (rep *Report) goodput() *svg.Chart {
 	c := rep.chart("Goodput over loss of single packets", "packets lost", "Gb/s of payload", rep.wires(bridge, vm))
 	for _, loss := range losses {
-		c.ticks = append(c.ticks, fmt.Sprintf("%g %%", loss))
+		c.Ticks = append(c.Ticks, fmt.Sprintf("%g %%", loss))
 	}
 	for _, l := range []struct{ kind, row, name string }{
 		{bridge, write64K, "WRITE 64 KiB"}, {bridge, cubic, "TCP cubic"},
@@ -92,15 +94,15 @@ func (rep *Report) goodput() *chart {
 		for _, w := range rep.wires(l.kind) {
 			points = append(points, w.spread(l.row, (*Sample).gbps))
 		}
-		c.add(line{name: l.name, points: points, dashed: l.row != write64K})
+		c.Add(svg.Line{Name: l.name, Points: points, Dashed: l.row != write64K})
 	}
 	return c
 }
 
 // chart returns a chart without lines of figures that were taken on these wires. Its y axis is logarithmic, because
 // emulated guests and short messages are thousands of times slower than the rest.
-func (rep *Report) chart(title, xLabel, yLabel string, on []*WireReport) *chart {
-	c := &chart{title: title, subtitle: rep.Machine.short(), xLabel: xLabel, yLabel: yLabel, log: true}
+func (rep *Report) chart(title, xLabel, yLabel string, on []*WireReport) *svg.Chart {
+	c := &svg.Chart{Title: title, Subtitle: rep.Machine.short(), XLabel: xLabel, YLabel: yLabel, Log: true}
 	if len(on) == 0 {
 		return c
 	}
@@ -112,15 +114,8 @@ func (rep *Report) chart(title, xLabel, yLabel string, on []*WireReport) *chart 
 	if least < most {
 		rounds = fmt.Sprintf("%d to %d", least, most)
 	}
-	c.note = fmt.Sprintf("Medians of %s rounds; %d more were dropped, for the machine was busy.", rounds, dropped)
+	c.Note = fmt.Sprintf("Medians of %s rounds; %d more were dropped, for the machine was busy.", rounds, dropped)
 	return c
-}
-
-// add adds a line if it has any points.
-func (c *chart) add(l line) {
-	if len(l.all()) > 0 {
-		c.lines = append(c.lines, l)
-	}
 }
 
 // short returns the first part of a row's name.

@@ -1,13 +1,13 @@
 package perf
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/goroce/goroce/tests/svg"
+)
 
 // Spread is the median and the range of some figures.
-type Spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
+type Spread = svg.Spread
 
 // spread returns the spread of figures, of which there must be at least one.
 func spread(figures []float64) Spread {

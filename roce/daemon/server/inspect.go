@@ -47,13 +47,40 @@ type Traffic struct {
 	SentMessages uint64 `json:"sent_messages"` // work requests that have completed
 	RcvdMessages uint64 `json:"rcvd_messages"` // requests of the peer that were carried out
 	ResentPkts   uint64 `json:"resent_pkts"`
-	SentRNR      uint64 `json:"send_rnr_err"` // RNR NAKs
+	ResentBytes  uint64 `json:"resent_bytes"`
+	SpuriousPkts uint64 `json:"spurious_pkts"` // sent again in vain, as a second answer has shown; perhaps there were more
+	SentRNR      uint64 `json:"send_rnr_err"`  // RNR NAKs
 	RcvdRNR      uint64 `json:"rcvd_rnr_err"`
 
-	Window   int           `json:"window,omitempty"`    // congestion window in packets
-	InFlight int           `json:"in_flight,omitempty"` // packets, of all the user's queue pairs to this destination
-	RTT      time.Duration `json:"rtt_ns,omitempty"`    // smoothed
-	MinRTT   time.Duration `json:"min_rtt_ns,omitempty"`
+	// The rest is of all the user's queue pairs to this destination that are on the same shard.
+
+	Control    string        `json:"congestion,omitempty"`  // congestion control: cubic, dcqcn; "": unreliable services have none
+	Window     int           `json:"window,omitempty"`      // congestion window in packets; like the rest it is of path_qps queue pairs
+	InFlight   int           `json:"in_flight,omitempty"`   // packets
+	PaceBits   int64         `json:"pace_bits,omitempty"`   // what leaves a second at most, in bits of payload; 0: no limit
+	RTT        time.Duration `json:"rtt_ns,omitempty"`      // smoothed
+	MinRTT     time.Duration `json:"min_rtt_ns,omitempty"`  // the shortest
+	SACK       bool          `json:"sack,omitempty"`        // the destination takes SACKs, and sends them
+	MarkedPkts uint64        `json:"marked_pkts,omitempty"` // packets from there that a switch has marked (ECN, CE)
+	RcvdCNPs   uint64        `json:"rcvd_cnps,omitempty"`   // congestion notification packets from there
+	PathQPs    int           `json:"path_qps,omitempty"`    // how many queue pairs of the user share this, on the shard
+}
+
+// trafficOf returns the traffic of a queue pair; nil if it has just been closed.
+func trafficOf(q *device.QP) *Traffic {
+	t, path, err := q.Traffic()
+	if err != nil {
+		return nil
+	}
+	is := &Traffic{SentBytes: t.SentBytes, RcvdBytes: t.RcvdBytes, SentMessages: t.SentMessages,
+		RcvdMessages: t.RcvdMessages, ResentPkts: t.ResentPkts, ResentBytes: t.ResentBytes,
+		SpuriousPkts: t.SpuriousPkts, SentRNR: t.SentRNR, RcvdRNR: t.RcvdRNR}
+	if path.QPs > 0 {
+		is.Control, is.Window, is.InFlight, is.PaceBits = path.Control.String(), path.Window, path.InFlight, path.Rate
+		is.RTT, is.MinRTT, is.SACK = time.Duration(path.RTT), time.Duration(path.MinRTT), path.SACK
+		is.MarkedPkts, is.RcvdCNPs, is.PathQPs = path.MarkedPkts, path.RcvdCNPs, path.QPs
+	}
+	return is
 }
 
 // MRInfo describes a client's memory region. Number, key and IOVA let a peer access the memory:
@@ -156,10 +183,7 @@ func (s *Server) QPs() []QPInfo {
 		if failed, refused, err := q.Failure(); err == nil {
 			i.Failed, i.Refused = sentence(failed), sentence(refused)
 		}
-		if t, path, err := q.Traffic(); err == nil {
-			i.Traffic = &Traffic{t.SentBytes, t.RcvdBytes, t.SentMessages, t.RcvdMessages, t.ResentPkts, t.SentRNR,
-				t.RcvdRNR, path.Window, path.InFlight, time.Duration(path.RTT), time.Duration(path.MinRTT)}
-		}
+		i.Traffic = trafficOf(q)
 		if connected := q.Type() != ib.UD && q.Type() != ib.GSI; connected && a.State >= ib.StateRTR {
 			i.PeerQPN, i.Peer, i.PathMTU = uint32(a.DestQPN), a.AH.DGID.Addr(), int(a.PathMTU)
 		}
@@ -180,20 +204,53 @@ func sentence(f ib.Failure) string {
 	return f.Cause.String()
 }
 
-// QPStates returns how many queue pairs of clients are in each state, by device. Devices without any are left out.
-func (s *Server) QPStates() map[string][ib.NumQPStates]int {
-	states := map[string][ib.NumQPStates]int{}
+// QPSums are sums over the queue pairs of clients on a device.
+type QPSums struct {
+	States [ib.NumQPStates]int // how many are in each state
+	// Of their destinations, each counted once for each user and shard.
+	Destinations map[string]float64 // how many, by congestion control
+	Window       float64            // congestion windows, in packets
+	InFlight     float64            // packets
+	PaceBits     float64            // what leaves a second at most, in bits of payload, where that is limited
+	MinRTT       time.Duration      // the shortest round trip of all; 0: none was measured
+}
+
+// QPSums returns sums over the queue pairs of clients, by device. Devices without any are left out.
+func (s *Server) QPSums() map[string]*QPSums {
+	sums := map[string]*QPSums{}
 	look := s.look()
 	defer look.end()
 	objectsOf(s, func(device string, _ Owner, q *device.QP) {
 		look.next()
-		if a, err := q.Query(); err == nil { // else it has just been closed
-			counts := states[device]
-			counts[a.State]++
-			states[device] = counts
+		a, err := q.Query()
+		t := trafficOf(q)
+		if err != nil || t == nil { // it has just been closed
+			return
 		}
+		sum := sums[device]
+		if sum == nil {
+			sum = &QPSums{Destinations: map[string]float64{}}
+			sums[device] = sum
+		}
+		sum.States[a.State]++
+		sum.addPath(t)
 	})
-	return states
+	return sums
+}
+
+// addPath adds the part that a queue pair has of the way to its destination, if there is one.
+func (s *QPSums) addPath(t *Traffic) {
+	if t.PathQPs == 0 {
+		return
+	}
+	part := 1 / float64(t.PathQPs)
+	s.Destinations[t.Control] += part
+	s.Window += part * float64(t.Window)
+	s.InFlight += part * float64(t.InFlight)
+	s.PaceBits += part * float64(t.PaceBits)
+	if t.MinRTT > 0 && (s.MinRTT == 0 || t.MinRTT < s.MinRTT) {
+		s.MinRTT = t.MinRTT
+	}
 }
 
 // CMIDs describes the IDs of the connection manager that clients have, by device and address. Requests that a client

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/qp"
 	"github.com/goroce/goroce/roce/internal/device"
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/wrap"
@@ -38,6 +39,16 @@ func TestCEReachesQP(t *testing.T) {
 			}
 			for _, h := range []*host{w.a, w.b} {
 				st := h.dev.Stats()
+				_, path, err := h.qp.(*device.QP).Traffic()
+				must(t, err)
+				if path.RcvdCNPs != st.RcvdCNPs || path.MarkedPkts > st.ECNMarked ||
+					(path.MarkedPkts > 0) != (st.ECNMarked > 0) {
+					t.Errorf("%v: the way there has %+v, the device %d packets marked, %d CNPs", h.gid(), path.Marks,
+						st.ECNMarked, st.RcvdCNPs)
+				}
+				if path.QPs != 1 || path.Control != qp.Cubic || path.MinRTT > path.RTT || path.Rate < 0 {
+					t.Errorf("%v: got %+v of the way, want one QP, cubic, and round trips", h.gid(), path)
+				}
 				if got, want := counter(&st, "np_ecn_marked_roce_packets"), c.want(st.RcvdPkts); got != want ||
 					st.RcvdPkts == 0 {
 					t.Errorf("%v: got %d packets marked, want %d of %d", h.gid(), got, want, st.RcvdPkts)

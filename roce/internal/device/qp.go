@@ -280,7 +280,7 @@ func (q *QP) Failure() (failed, refused ib.Failure, err error) {
 }
 
 // Traffic returns what the QP has sent and received since it was made, and the state of the way to its destination.
-func (q *QP) Traffic() (traffic qp.Traffic, path qp.Path, err error) {
+func (q *QP) Traffic() (traffic qp.Traffic, path engine.Path, err error) {
 	const op = "query traffic of QP"
 	if err := q.err(op); err != nil {
 		return traffic, path, err

@@ -70,7 +70,9 @@ func (s *Stats) Counters() []Counter {
 		{"send_err", s.Link.TxErrors}, {"link_downed", s.LinkDowned}, {"rdma_sends", s.RDMASends},
 		{"rdma_recvs", s.RDMARecvs},
 
-		{"local_ack_timeout_err", s.LocalAckTimeout}, {"tail_probes", s.TailProbes},
+		{"local_ack_timeout_err", s.LocalAckTimeout}, {"spurious_timeouts", s.SpuriousTimeout},
+		{"tail_probes", s.TailProbes}, {"resent_pkts", s.ResentPkts}, {"resent_bytes", s.ResentBytes},
+		{"spurious_pkts", s.SpuriousPkts},
 		{"implied_nak_seq_err", s.ImpliedNAK},
 		{"duplicate_response", s.DuplicateResponse}, {"ghost_response", s.GhostResponse},
 		{"rx_icrc_errors", s.RxICRCErrors}, {"drop_malformed", s.DropMalformed}, {"drop_no_qp", s.DropNoQP},

@@ -59,8 +59,14 @@ func TestTrafficAgain(t *testing.T) {
 	w.recv(w.b, ib.RecvWR{SGL: w.b.sge(0, 8)})
 	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 8)})
 	w.poll(w.a)
-	if got := w.a.traffic(t); got.ResentPkts != 1 || got.SentMessages != 1 {
-		t.Errorf("after a loss: got %+v, want a packet sent again, and a message", got)
+	const again = wire.BTHLen + 8 + wire.ICRCLen
+	if got := w.a.traffic(t); got.ResentPkts != 1 || got.ResentBytes != again || got.SentMessages != 1 ||
+		got.SpuriousPkts != 0 {
+		t.Errorf("after a loss: got %+v, want a packet of %d bytes sent again, not in vain, and a message", got, again)
+	}
+	if got := w.a.dev.Stats(); got.ResentPkts != 1 || got.ResentBytes != again {
+		t.Errorf("after a loss: got %d packets, %d bytes sent again by the device, want 1, %d", got.ResentPkts,
+			got.ResentBytes, again)
 	}
 	w.send(w.a, ib.SendWR{Opcode: ib.WRSend, SGL: w.a.sge(0, 8)})
 	w.settle()

@@ -222,15 +222,25 @@ func (q *QP) Failure() (failed, refused ib.Failure, open bool) {
 	return failed, refused, true
 }
 
+// Path is the way to a QP's destination.
+type Path struct {
+	qp.Path
+	QPs int // of the application, to this destination, that share the window; 0: the service is unreliable
+}
+
 // Traffic returns what the QP has sent and received, and the state of the way to its destination. It returns false if
 // the QP is closed.
-func (q *QP) Traffic() (traffic qp.Traffic, path qp.Path, open bool) {
+func (q *QP) Traffic() (traffic qp.Traffic, path Path, open bool) {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	if q.core == nil {
 		return traffic, path, false
 	}
-	return q.core.Counted(), q.core.Path(), true
+	path.Path = q.core.Path()
+	if q.flow != nil {
+		path.QPs = q.flow.qps
+	}
+	return q.core.Counted(), path, true
 }
 
 // setPath sets the addressing of a QP, and finds the congestion account of its destination.

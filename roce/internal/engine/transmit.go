@@ -71,28 +71,36 @@ func (t *transmitter) pull(q *QP) bool {
 	now := t.s.now
 	t.s.current = q
 	n := q.core.NextPackets(now, t.packets)
-	packets, again, before := n, 0, t.bytes
+	packets, before := n, t.bytes
 	for i := range t.packets[:n] {
 		p := &t.packets[i]
 		packets += p.Train
-		if p.Again {
-			again += 1 + p.Train
-		}
+		at := t.bytes
 		if err := t.addTrain(q, p); err != nil {
 			q.core.SendFailed(now, p)
 			break
 		}
+		if p.Again {
+			t.countAgain(q, p, t.bytes-at)
+		}
 	}
 	if n > 0 {
-		traffic := q.core.Traffic()
-		traffic.SentBytes += uint64(t.bytes - before)
-		traffic.ResentPkts += uint64(again)
+		q.core.Traffic().SentBytes += uint64(t.bytes - before)
 	}
 	q.core.Sent(now)
 	taken := t.s.applyEffects(q)
 	t.bytes += taken * requestBytes
 	t.s.ready.charge(q, max(packets, taken, 1))
 	return n > 0
+}
+
+// countAgain counts the packets of a train that has so many bytes, and was sent again.
+func (t *transmitter) countAgain(q *QP, p *qp.TxPacket, bytes int) {
+	packets, traffic, stats := uint64(1+p.Train), q.core.Traffic(), &t.s.stats
+	traffic.ResentPkts += packets
+	traffic.ResentBytes += uint64(bytes)
+	stats.ResentPkts += packets
+	stats.ResentBytes += uint64(bytes)
 }
 
 // lastACK sends a pending ACK, which the QP delays to coalesce it with outgoing data, before

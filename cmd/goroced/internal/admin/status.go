@@ -34,6 +34,9 @@ func PrintStatus(w io.Writer, t term.Terminal, s, before *Status) error {
 			line("    ", fmt.Sprintf("GID %d: %v", d.index(j), addr))
 		}
 		line("    ", d.traffic(s.Now, before))
+		for _, text := range d.dropped() {
+			line("    ", text)
+		}
 		if d.Faults > 0 {
 			line("    ", fmt.Sprintf("faults are injected into its packets: %d; `goroced fault list` shows them",
 				d.Faults))
@@ -46,6 +49,21 @@ func PrintStatus(w io.Writer, t term.Terminal, s, before *Status) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// dropped says what the kernel has not kept for the device, or not taken from it, and what helps.
+func (d *Device) dropped() (list []string) {
+	if d.RxOverflow > 0 {
+		list = append(list, fmt.Sprintf("the kernel dropped %s for which the receive buffer had no room: `goroced "+
+			"doctor` says how large it is, and the sysctl that raises it (net.core.rmem_max); if it is large, more "+
+			"shards empty it sooner", many(int(d.RxOverflow), "packet")))
+	}
+	if d.SendErr > 0 {
+		list = append(list, fmt.Sprintf("the kernel refused to send %s: a firewall (EPERM), a full queue of the "+
+			"interface (ENOBUFS; `ip link set %s txqueuelen 10000`), or a smaller path MTU (EMSGSIZE)",
+			many(int(d.SendErr), "packet"), d.NetIf))
+	}
+	return list
 }
 
 // traffic says what the device has sent and received, and how fast it does since the status before.

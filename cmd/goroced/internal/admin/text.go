@@ -65,28 +65,66 @@ func PrintLinks(w io.Writer, t term.Terminal, list []Device) error {
 // (drivers/infiniband/core/nldev.c, fill_res_qp_entry). QPs of other users are printed without their numbers.
 func PrintQPs(w io.Writer, t term.Terminal, list []srv.QPInfo) error {
 	var b strings.Builder
-	for _, q := range list {
-		connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
-		fmt.Fprintf(&b, "link %s/1 ", q.Device)
-		if q.QPN == 0 {
-			fmt.Fprintf(&b, "type %s state %s pid %d comm %s \n", q.Type, q.State, q.PID, q.Comm)
-			continue
-		}
-		fmt.Fprintf(&b, "lqpn %d ", q.QPN)
-		if connected {
-			fmt.Fprintf(&b, "rqpn %d ", q.PeerQPN)
-		}
-		fmt.Fprintf(&b, "type %s state %s ", q.Type, q.State)
-		if connected {
-			fmt.Fprintf(&b, "rq-psn %d ", q.RQPSN)
-		}
-		fmt.Fprintf(&b, "sq-psn %d ", q.SQPSN)
-		if connected || xrc {
-			fmt.Fprintf(&b, "path-mig-state MIGRATED ")
-		}
-		fmt.Fprintf(&b, "pid %d comm %s \n", q.PID, q.Comm)
+	for i := range list {
+		writeQP(&b, &list[i])
 	}
 	return onScreen(w, t, b.String())
+}
+
+// PrintQPStats prints as PrintQPs does, and below each queue pair what it has sent and received, and the way to its
+// peer. The names are those of the JSON.
+func PrintQPStats(w io.Writer, t term.Terminal, list []srv.QPInfo) error {
+	var b strings.Builder
+	for i := range list {
+		writeQP(&b, &list[i])
+		if list[i].Traffic != nil {
+			writeTraffic(&b, &list[i])
+		}
+	}
+	return onScreen(w, t, b.String())
+}
+
+// writeTraffic prints a line of what a queue pair has sent and received, and one of the way to its peer, if it has one.
+func writeTraffic(b *strings.Builder, q *srv.QPInfo) {
+	is := q.Traffic
+	fmt.Fprintf(b, "    sent_bytes %d rcvd_bytes %d sent_messages %d rcvd_messages %d resent_pkts %d resent_bytes %d "+
+		"spurious_pkts %d send_rnr_err %d rcvd_rnr_err %d\n", is.SentBytes, is.RcvdBytes, is.SentMessages,
+		is.RcvdMessages, is.ResentPkts, is.ResentBytes, is.SpuriousPkts, is.SentRNR, is.RcvdRNR)
+	if is.PathQPs == 0 {
+		return
+	}
+	pace, sack := "none", "no"
+	if is.PaceBits > 0 {
+		pace = fmt.Sprintf("%.3fGb/s", float64(is.PaceBits)/1e9)
+	}
+	if is.SACK {
+		sack = "yes"
+	}
+	fmt.Fprintf(b, "    peer %v congestion %s window %d in_flight %d pace %s rtt %dus min_rtt %dus marked_pkts %d "+
+		"rcvd_cnps %d sack %s path_qps %d\n", q.Peer, is.Control, is.Window, is.InFlight, pace,
+		is.RTT.Microseconds(), is.MinRTT.Microseconds(), is.MarkedPkts, is.RcvdCNPs, sack, is.PathQPs)
+}
+
+func writeQP(b *strings.Builder, q *srv.QPInfo) {
+	connected, xrc := q.Type == ib.RC.String() || q.Type == ib.UC.String(), strings.HasPrefix(q.Type, "XRC")
+	fmt.Fprintf(b, "link %s/1 ", q.Device)
+	if q.QPN == 0 {
+		fmt.Fprintf(b, "type %s state %s pid %d comm %s \n", q.Type, q.State, q.PID, q.Comm)
+		return
+	}
+	fmt.Fprintf(b, "lqpn %d ", q.QPN)
+	if connected {
+		fmt.Fprintf(b, "rqpn %d ", q.PeerQPN)
+	}
+	fmt.Fprintf(b, "type %s state %s ", q.Type, q.State)
+	if connected {
+		fmt.Fprintf(b, "rq-psn %d ", q.RQPSN)
+	}
+	fmt.Fprintf(b, "sq-psn %d ", q.SQPSN)
+	if connected || xrc {
+		b.WriteString("path-mig-state MIGRATED ")
+	}
+	fmt.Fprintf(b, "pid %d comm %s \n", q.PID, q.Comm)
 }
 
 // PrintFailures prints why queue pairs have failed, a paragraph each.

@@ -31,6 +31,9 @@ type Device struct {
 	Since      time.Time `json:"since"`       // the port is in its state
 	SentBytes  uint64    `json:"sent_bytes"`  // of packets, from the BTH to the ICRC
 	RcvdBytes  uint64    `json:"rcvd_bytes"`
+
+	SendErr    uint64 `json:"send_err,omitempty"`    // packets that the kernel refused to send
+	RxOverflow uint64 `json:"rx_overflow,omitempty"` // packets that it dropped for lack of socket buffers, if it tells
 }
 
 // Status is the state of a daemon, the contents of /v1/status.

@@ -79,6 +79,39 @@ link a/1 lqpn 21 type XRC_INI state RTR sq-psn 0 path-mig-state MIGRATED pid 7 c
 	}
 }
 
+// TestPrintQPStats: what a queue pair has sent is below it, and the way to its peer if it has one that is shared by
+// window and pace.
+func TestPrintQPStats(t *testing.T) {
+	owner := srv.Owner{PID: 7, Comm: "app"}
+	var b strings.Builder
+	err := PrintQPStats(&b, term.Terminal{}, []srv.QPInfo{
+		{Device: "a", QPN: 17, PeerQPN: 18, Type: "RC", State: "RTS", Peer: netip.MustParseAddr("192.0.2.7"),
+			Owner: owner,
+			Traffic: &srv.Traffic{SentBytes: 12345, RcvdBytes: 678, SentMessages: 3, RcvdMessages: 4, ResentPkts: 5,
+				ResentBytes: 5300, SpuriousPkts: 1, SentRNR: 6, RcvdRNR: 7, Control: "dcqcn", Window: 100, InFlight: 30,
+				PaceBits: 9_876_543_210, RTT: 61_499, MinRTT: 48_000, SACK: true, MarkedPkts: 8, RcvdCNPs: 9,
+				PathQPs: 2}},
+		{Device: "a", QPN: 19, Type: "RC", State: "INIT", Owner: owner, Traffic: &srv.Traffic{}},
+		{Device: "a", Type: "RC", State: "RTS", Owner: owner}, // another user's
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `link a/1 lqpn 17 rqpn 18 type RC state RTS rq-psn 0 sq-psn 0 path-mig-state MIGRATED pid 7 comm app 
+    sent_bytes 12345 rcvd_bytes 678 sent_messages 3 rcvd_messages 4 resent_pkts 5 resent_bytes 5300 spurious_pkts 1 ` +
+		`send_rnr_err 6 rcvd_rnr_err 7
+    peer 192.0.2.7 congestion dcqcn window 100 in_flight 30 pace 9.877Gb/s rtt 61us min_rtt 48us marked_pkts 8 ` +
+		`rcvd_cnps 9 sack yes path_qps 2
+link a/1 lqpn 19 rqpn 0 type RC state INIT rq-psn 0 sq-psn 0 path-mig-state MIGRATED pid 7 comm app 
+    sent_bytes 0 rcvd_bytes 0 sent_messages 0 rcvd_messages 0 resent_pkts 0 resent_bytes 0 spurious_pkts 0 ` +
+		`send_rnr_err 0 rcvd_rnr_err 0
+link a/1 type RC state RTS pid 7 comm app 
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // TestPrintStats: what is not zero, bytes first, with what was added.
 func TestPrintStats(t *testing.T) {
 	all := map[string]Counters{"a": {{"sent_pkts", 100}, {"rcvd_pkts", 0}, {"rdma_sends", 3},
@@ -120,7 +153,7 @@ func TestPrintStatus(t *testing.T) {
 				Addresses:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")},
 				GIDIndexes: []int{1, 4}, Since: now.Add(-90 * time.Minute), SentBytes: sent, RcvdBytes: 999},
 				{Name: "red", State: "PORT_DOWN", Link: "rawsock", NetIf: "eth1", MTU: 4096, Shards: 2,
-					Since: now.Add(-3 * time.Second), Faults: 2}}}
+					Since: now.Add(-3 * time.Second), Faults: 2, SendErr: 1, RxOverflow: 20}}}
 	}
 	const want = `goroced v0.1.0, process 7, for 2 days 2h: 3 connections of 1 user
 blue: active for 1h30m, interface eth0, link udp, MTU 1024, 1 shard
@@ -129,6 +162,12 @@ blue: active for 1h30m, interface eth0, link udp, MTU 1024, 1 shard
     sent 2.0 GB, received 999 B; at present 8.00 and 0.00 Gb/s
 red: down for 3s, interface eth1, link rawsock, MTU 4096, 2 shards
     sent 0 B, received 0 B; at present 0.00 and 0.00 Gb/s
+    the kernel dropped 20 packets for which the receive buffer had no room:
+      ` + "`goroced doctor`" + ` says how large it is, and the sysctl that raises it
+      (net.core.rmem_max); if it is large, more shards empty it sooner
+    the kernel refused to send 1 packet: a firewall (EPERM), a full queue of the
+      interface (ENOBUFS; ` + "`ip link set eth1 txqueuelen 10000`" + `), or a smaller path
+      MTU (EMSGSIZE)
     faults are injected into its packets: 2; ` + "`goroced fault list`" + ` shows them
 user 4000000000: 3 connections, 1 queue pair, 2 memory regions, 1.0 MB pinned
 `

@@ -89,18 +89,46 @@ func addressesOf(ctx context.Context, path, name string) (addrs []netip.Addr, er
 }
 
 // look asks a daemon for its state by its admin socket.
-func (e *env) look(path string) (text string, faults int, err error) {
+func (e *env) look(path string) (text string, devices []admin.Device, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), e.patience, errSilent)
 	defer cancel()
 	status, err := admin.NewClient(path).Status(ctx)
 	if err != nil {
-		return "", 0, errors.Join(err, context.Cause(ctx))
+		return "", nil, errors.Join(err, context.Cause(ctx))
 	}
-	for i := range status.Devices {
-		faults += status.Devices[i].Faults
+	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.VersionText(), status.PID, status.Clients),
+		status.Devices, nil
+}
+
+// troubles finds what disturbs packets of a daemon's devices, or has lost some on this host.
+func troubles(path string, devices []admin.Device) (found []Finding) {
+	faults := 0
+	for i := range devices {
+		d := &devices[i]
+		faults += d.Faults
+		if d.RxOverflow > 0 {
+			found = append(found, Finding{Status: Warn,
+				Text: fmt.Sprintf("%s of the daemon at %s: the kernel dropped %d packets for which the receive "+
+					"buffer had no room", d.Name, path, d.RxOverflow),
+				Remedy: "if \"receive buffers hold\" is a warning, raise net.core.rmem_max and restart, else give " +
+					"the device more shards; whether it goes on:",
+				Command: "goroced stat --watch --admin " + path})
+		}
+		if d.SendErr > 0 {
+			found = append(found, Finding{Status: Warn,
+				Text: fmt.Sprintf("%s of the daemon at %s: the kernel refused to send %d packets", d.Name, path,
+					d.SendErr),
+				Remedy:  "look for rules of a firewall, and for a full queue of the interface (dropped):",
+				Command: "ip -s link show dev " + d.NetIf})
+		}
 	}
-	return fmt.Sprintf("goroced %s, process %d, clients: %d", status.VersionText(), status.PID, status.Clients), faults,
-		nil
+	if faults > 0 {
+		found = append(found, Finding{Status: Warn,
+			Text:    fmt.Sprintf("the daemon at %s disturbs packets: %d faults were added", path, faults),
+			Remedy:  "see them, and remove them by `goroced fault clear`:",
+			Command: "goroced fault list --admin " + path})
+	}
+	return found
 }
 
 // checkDaemon connects to the daemons that programs would find. A daemon is optional: programs can open devices
@@ -119,13 +147,8 @@ func checkDaemon(e *env) []Finding {
 		found = ok("none is running; programs open devices of their own (`goroced serve` starts one)")
 	}
 	for _, path := range e.sockets(socket.Admin) {
-		text, faults, err := e.look(path)
-		if faults > 0 {
-			found = append(found, Finding{Status: Warn,
-				Text:    fmt.Sprintf("the daemon at %s disturbs packets: %d faults were added", path, faults),
-				Remedy:  "see them, and remove them by `goroced fault clear`:",
-				Command: "goroced fault list --admin " + path})
-		}
+		text, devices, err := e.look(path)
+		found = append(found, troubles(path, devices)...)
 		for _, f := range e.judge(path, text, err, socket.AdminVariable) {
 			f.Status = min(f.Status, Warn) // programs work without a daemon
 			found = append(found, f)

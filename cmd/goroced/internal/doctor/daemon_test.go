@@ -348,7 +348,8 @@ func TestDaemonDisturbs(t *testing.T) {
 	e := machine(t, nil)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"devices": [{"faults": 2}, {}]}`))
+		_, _ = w.Write([]byte(`{"devices": [{"faults": 2}, {"name": "red", "rx_overflow": 7},
+			{"name": "blue", "netif": "eth0", "send_err": 5}]}`))
 	})
 	name := e.path(socket.Candidates(socket.Admin, "", e.getenv)[0])
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -362,6 +363,8 @@ func TestDaemonDisturbs(t *testing.T) {
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
 	wantFound(t, e.examine(), "daemon", Warn, "disturbs packets: 2 faults were added")
+	wantFound(t, e.examine(), "daemon", Warn, "dropped 7 packets for which the receive buffer had no room")
+	wantFound(t, e.examine(), "daemon", Warn, "refused to send 5 packets")
 }
 
 // TestDaemonElsewhere: the daemon of another network namespace is not taken for one of programs here.

@@ -125,11 +125,12 @@ var chapters = []chapter{
 				"4.096 us times 2 to the power of a code, which programs choose. After so many tries as RetryCnt " +
 				"says the QP fails.",
 			"goroce does more, which is marked so: it keeps what arrives behind a gap, asks a peer of its own kind " +
-				"for what is missing only (SACK), and finds the loss of a last packet by a probe.",
+				"for what is missing only (SACK; a hello finds out what the peer is), and finds the loss of a last " +
+				"packet by a probe.",
 		},
 		words: []string{"go-back-N", "tail probe"},
 		lessons: []string{"lost-packet", "nak-once", "lost-ack", "lost-last", "timeout", "retry-exceeded", "kept",
-			"sack", "tail-probe"},
+			"sack", "hello-refused", "tail-probe", "spurious"},
 		ask: question{"The code of the local ACK timeout is 14. How many milliseconds are that, rounded?",
 			[]string{"67", "67.1", "67.1 ms", "67 ms"}, "4.096 us * 2^14 is 67.1 ms."},
 		breakIt: change{"lost-packet", ">x SEND Middle", "> SEND Middle", "What if the packet is not lost after all?",
@@ -180,10 +181,11 @@ var chapters = []chapter{
 				"congestion notification packet (CNP) to the sender, which slows down (DCQCN on NICs). And end to " +
 				"end, without the network's help, a sender bounds what it has under way.",
 			"goroce relies on the last, as TCP does: a congestion window for each destination, which grows with " +
-				"ACKs and shrinks at a loss or a CNP. It works without PFC.",
+				"ACKs and shrinks at a loss or a CNP. It works without PFC. Where switches mark, it can do as " +
+				"NICs do instead (DCQCN).",
 		},
 		words:   []string{"congestion window", "pacing"},
-		lessons: []string{"in-flight", "cnp", "rate-limit", "rate-timeout", "read-pieces"},
+		lessons: []string{"in-flight", "cnp", "dcqcn", "rate-limit", "rate-timeout", "read-pieces"},
 		ask: question{"A switch marks a packet on its way from A to B. Who sends the CNP, A or B?", []string{"B"},
 			"the switch marks, the receiver B notifies, the sender A slows down."},
 		breakIt: change{"in-flight", "window 90  --", "window 128  --",

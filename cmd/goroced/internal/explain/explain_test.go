@@ -22,7 +22,7 @@ func TestList(t *testing.T) {
 	if err := List(&out, term.Terminal{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(script.Names(), "cm-handshake", "packet-format", "multicast") {
+	for _, name := range append(script.Names(), "cm-handshake", "packet-format", "multicast", "hello-refused") {
 		if n := strings.Count(out.String(), "\n  "+name+" "); n != 1 {
 			t.Errorf("%s is listed %d times", name, n)
 		}
@@ -256,6 +256,7 @@ func TestBadges(t *testing.T) {
 	for name, want := range map[string]string{
 		"lost-packet": "IBTA", "inline": "Linux", "sack": "goroce", "kept": "goroce", "write-train": "goroce",
 		"tail-probe": "goroce", "in-flight": "goroce", "late-memory": "goroce", "packet-format": "IBTA",
+		"hello-refused": "goroce",
 	} {
 		var out strings.Builder
 		if err := Rule(&out, name, term.Terminal{}); err != nil {

@@ -24,7 +24,7 @@ type lesson struct {
 }
 
 // other lessons run code that is not package qp's.
-var other = []lesson{format, handshake, multicast}
+var other = []lesson{format, handshake, helloRefused, multicast}
 
 // lessons returns all lessons, sorted by name.
 func lessons() ([]lesson, error) {

@@ -33,6 +33,7 @@ var told = map[string]func(words []string) string{
 	"notify":    behind("completion queue event:"),
 	"count":     behind("counter:"),
 	"window":    behind("congestion window, in packets:"),
+	"pace":      behind("pace, in Mb/s:"),
 	"persisted": behind("made persistent:"),
 	"placing":   behind("writes to slow memory under way:"),
 	"fetching":  behind("reads of slow memory under way:"),

@@ -65,12 +65,18 @@ type Row struct {
 	SentMessages float64 `json:"sent_messages"`
 	RcvdMessages float64 `json:"rcvd_messages"`
 	ResentPkts   float64 `json:"resent_pkts"`
-	RNR          float64 `json:"rnr"` // RNR NAKs, sent and received
+	ResentBits   float64 `json:"resent_bits"`
+	SpuriousPkts float64 `json:"spurious_pkts"` // sent again in vain, as far as it is known
+	RNR          float64 `json:"rnr"`           // RNR NAKs, sent and received
 
 	RTT      time.Duration `json:"rtt_ns,omitempty"` // of a process: the longest
 	Window   int           `json:"window,omitempty"` // congestion window in packets; of a process: the smallest
 	InFlight int           `json:"in_flight,omitempty"`
-	Failed   string        `json:"failed,omitempty"` // why it has failed
+	MinRTT   time.Duration `json:"min_rtt_ns,omitempty"` // the shortest round trip; of a process: the longest of these
+	PaceBits int64         `json:"pace_bits,omitempty"`  // what may leave to the destination; of a process: the smallest
+	Marks    float64       `json:"marks"`                // marked packets and CNPs from the destination; of a process: the most
+	Control  string        `json:"congestion,omitempty"` // congestion control
+	Failed   string        `json:"failed,omitempty"`     // why it has failed
 
 	server.Owner
 }
@@ -115,7 +121,12 @@ func (r *Row) add(was, is *server.Traffic, seconds float64) {
 	r.RcvdMessages = rate(was.RcvdMessages, is.RcvdMessages)
 	r.ResentPkts = rate(was.ResentPkts, is.ResentPkts)
 	r.RNR = rate(was.SentRNR+was.RcvdRNR, is.SentRNR+is.RcvdRNR)
-	r.RTT, r.Window, r.InFlight = is.RTT, is.Window, is.InFlight
+	r.ResentBits, r.SpuriousPkts = 8*rate(was.ResentBytes, is.ResentBytes), rate(was.SpuriousPkts, is.SpuriousPkts)
+	r.RTT, r.Window, r.InFlight, r.MinRTT, r.PaceBits = is.RTT, is.Window, is.InFlight, is.MinRTT, is.PaceBits
+	r.Control = is.Control
+	if was.MarkedPkts <= is.MarkedPkts && was.RcvdCNPs <= is.RcvdCNPs { // else it has another destination
+		r.Marks = rate(was.MarkedPkts+was.RcvdCNPs, is.MarkedPkts+is.RcvdCNPs)
+	}
 }
 
 // Processes adds up the rows of each process on a device, in the order in which they come first.
@@ -135,13 +146,24 @@ func Processes(rows []Row) []Row {
 		s.SentBits, s.RcvdBits = s.SentBits+r.SentBits, s.RcvdBits+r.RcvdBits
 		s.SentMessages, s.RcvdMessages = s.SentMessages+r.SentMessages, s.RcvdMessages+r.RcvdMessages
 		s.ResentPkts, s.RNR = s.ResentPkts+r.ResentPkts, s.RNR+r.RNR
+		s.ResentBits, s.SpuriousPkts = s.ResentBits+r.ResentBits, s.SpuriousPkts+r.SpuriousPkts
 		s.RTT, s.InFlight = max(s.RTT, r.RTT), max(s.InFlight, r.InFlight)
-		if s.Window == 0 || r.Window > 0 && r.Window < s.Window {
-			s.Window = r.Window
+		s.MinRTT, s.Marks = max(s.MinRTT, r.MinRTT), max(s.Marks, r.Marks)
+		s.Window, s.PaceBits = least(s.Window, r.Window), least(s.PaceBits, r.PaceBits)
+		if s.Control == "" {
+			s.Control = r.Control
 		}
 		if s.Failed == "" {
 			s.Failed = r.Failed
 		}
 	}
 	return sums
+}
+
+// least returns the smaller one, but for 0, which is none.
+func least[T int | int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }

@@ -44,6 +44,29 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestPath: of a process are shown the smallest window and pace, the longest round trips, and the most marks, as its
+// queue pairs may share all this. Marks of a queue pair that has another destination are not a rate.
+func TestPath(t *testing.T) {
+	with := func(qpn uint32, pace int64, rtt time.Duration, marks, cnps uint64) server.QPInfo {
+		q := pair(qpn, 7, 1000, 0)
+		q.Traffic.PaceBits, q.Traffic.MinRTT, q.Traffic.MarkedPkts, q.Traffic.RcvdCNPs = pace, rtt, marks, cnps
+		q.Traffic.Control, q.Traffic.ResentBytes, q.Traffic.SpuriousPkts = "cubic", marks, cnps
+		return q
+	}
+	rows := Rows(Sample{begin, []server.QPInfo{with(1, 0, 0, 0, 0), with(2, 5, 0, 100, 0), with(3, 0, 0, 0, 0)}},
+		Sample{begin.Add(2 * time.Second), []server.QPInfo{with(1, 2e9, 30, 60, 40), with(2, 4e9, 50, 90, 0),
+			with(3, 0, 0, 60, 40)}})
+	for i, want := range []float64{50, 0, 50} {
+		if rows[i].Marks != want {
+			t.Errorf("queue pair %d: got %v marks/s, want %v", i+1, rows[i].Marks, want)
+		}
+	}
+	sum := Processes(rows)[0]
+	if sum.PaceBits != 2e9 || sum.MinRTT != 50 || sum.Marks != 50 || sum.Control != "cubic" || sum.SpuriousPkts != 40 {
+		t.Errorf("got %+v, want a pace of 2 Gb/s, 50 ns, 50 marks/s, cubic, and 40 packets/s in vain", sum)
+	}
+}
+
 // TestView: rows are selected and sorted by any column.
 func TestView(t *testing.T) {
 	rows := Rows(Sample{At: begin}, Sample{begin.Add(time.Second), []server.QPInfo{pair(0x11, 7, 1000, 0),
@@ -80,16 +103,17 @@ func TestView(t *testing.T) {
 func TestPrint(t *testing.T) {
 	failed := pair(0x21, 9, 0, 0)
 	failed.State, failed.Failed = "ERR", "the peer had no receive posted, 8 times"
-	rows := Rows(Sample{At: begin}, Sample{begin.Add(time.Second),
-		[]server.QPInfo{pair(0x11, 7, 1_250_000, 0), failed}})
+	sends := pair(0x11, 7, 1_250_000, 0)
+	sends.Traffic.PaceBits = 2_500_000_000
+	rows := Rows(Sample{At: begin}, Sample{begin.Add(time.Second), []server.QPInfo{sends, failed}})
 	var b strings.Builder
 	if err := Print(&b, &View{}, rows); err != nil {
 		t.Fatal(err)
 	}
 	const want = `2 queue pairs of 2 processes, 0.010 Gb/s sent, - Gb/s received, - packets/s sent again, 1 failed
-DEVICE   QPN  TYPE  STATE  PEER       TX Gb/s  RX Gb/s  TX msg/s  RX msg/s   RTT  WINDOW  FLIGHT  RESENT/s  RNR/s  PID  COMM  ERROR
-blue    0x11  RC    RTS    192.0.2.2    0.010        -      1.2k         -  40us     128       -         -      -    7  app7
-blue    0x21  RC    ERR    192.0.2.2        -        -         -         -  40us     128       -         -      -    9  app9  the peer had no receive posted, 8 times
+DEVICE   QPN  TYPE  STATE  PEER       TX Gb/s  RX Gb/s  TX msg/s  RX msg/s   RTT  WINDOW  PACE  FLIGHT  RESENT/s  MARKS/s  RNR/s  PID  COMM  ERROR
+blue    0x11  RC    RTS    192.0.2.2    0.010        -      1.2k         -  40us     128  2.50       -         -        -      -    7  app7
+blue    0x21  RC    ERR    192.0.2.2        -        -         -         -  40us     128     -       -         -        -      -    9  app9  the peer had no receive posted, 8 times
 `
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", &b, want)

@@ -1,4 +1,5 @@
-package perf
+// Package svg draws charts for documents. The same figures make the same bytes.
+package svg
 
 import (
 	"encoding/xml"
@@ -9,27 +10,57 @@ import (
 	"strings"
 )
 
-// chart is a chart of lines; the x axis has names.
-type chart struct {
-	title, subtitle string
-	note            string // second line of the subtitle
-	xLabel, yLabel  string
-	ticks           []string // of the x axis, evenly spaced
-	log             bool     // the y axis is logarithmic
-	lines           []line
+// Spread is the median and the range of some figures.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
 }
 
-// line has a point with its range for each tick (nil: none), or one level for all.
-type line struct {
-	name   string
-	points []*Spread
-	level  *Spread
-	dashed bool
+// Chart is a chart of lines. Its x axis has names, or numbers from 0 on.
+type Chart struct {
+	Title, Subtitle string
+	Note            string // second line of the subtitle
+	XLabel, YLabel  string
+	Ticks           []string // names on the x axis, evenly spaced
+	XMost           float64  // not 0: the x axis has numbers up to this one
+	Log             bool     // the y axis is logarithmic
+	Lines           []Line
 }
 
-// all returns the points or the level.
-func (l *line) all() []*Spread {
-	return slices.DeleteFunc(append(slices.Clone(l.points), l.level), func(p *Spread) bool { return p == nil })
+// Line has a point with its range for each name (nil: none), or one level for all, or over numbers a Path.
+type Line struct {
+	Name   string
+	Points []*Spread
+	Level  *Spread
+	Path   []Point
+	Dashed bool
+}
+
+// Point is a point of a Path.
+type Point struct{ X, Y float64 }
+
+// all returns what the y axis must hold.
+func (l *Line) all() []*Spread {
+	all := slices.DeleteFunc(append(slices.Clone(l.Points), l.Level), func(p *Spread) bool { return p == nil })
+	for _, p := range l.Path {
+		all = append(all, &Spread{p.Y, p.Y, p.Y})
+	}
+	return all
+}
+
+// Add adds a line if it has any points.
+func (c *Chart) Add(l Line) {
+	if len(l.all()) > 0 {
+		c.Lines = append(c.Lines, l)
+	}
+}
+
+// ranges reports whether a line has points that are more than one figure.
+func (c *Chart) ranges() bool {
+	return slices.ContainsFunc(c.Lines, func(l Line) bool {
+		return slices.ContainsFunc(l.all(), func(p *Spread) bool { return p.Min < p.Max })
+	})
 }
 
 // Sizes of the page, and of the plot in it, in pixels.
@@ -64,33 +95,42 @@ text { fill: #ddd } .faint { fill: #aaa }
 
 const colours = 6
 
-// write draws the chart.
-func (c *chart) write(out io.Writer) error {
+// Write draws the chart.
+func (c *Chart) Write(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", pageWidth,
 		pageHeight)
-	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(c.title), style)
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(c.Title), style)
 	fmt.Fprintf(&b, `<rect class="page" width="%d" height="%d" rx="6"/>`+"\n", pageWidth, pageHeight)
-	text(&b, left, 24, "title", "start", c.title)
-	text(&b, left, 44, "faint", "start", c.subtitle)
-	text(&b, left, 60, "faint", "start", c.note)
+	text(&b, left, 24, "title", "start", c.Title)
+	text(&b, left, 44, "faint", "start", c.Subtitle)
+	text(&b, left, 60, "faint", "start", c.Note)
 	y := c.scale()
 	for _, tick := range y.ticks {
 		at := y.at(tick)
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", left, right, at, at)
 		text(&b, left-8, at+4, "", "end", fmt.Sprintf("%.6g", tick))
 	}
-	for i, tick := range c.ticks {
+	for i, tick := range c.Ticks {
 		text(&b, c.x(i), bottom+20, "", "middle", tick)
 	}
+	if c.XMost > 0 {
+		for _, tick := range linearScale(c.XMost).ticks {
+			if tick <= c.XMost {
+				text(&b, c.number(tick), bottom+20, "", "middle", fmt.Sprintf("%.6g", tick))
+			}
+		}
+	}
 	fmt.Fprintf(&b, `<path class="axis line" d="M%d %dV%dH%d"/>`+"\n", left, top, bottom, right)
-	text(&b, (left+right)/2, bottom+44, "faint", "middle", c.xLabel)
+	text(&b, (left+right)/2, bottom+44, "faint", "middle", c.XLabel)
 	fmt.Fprintf(&b, `<text class="faint" text-anchor="middle" transform="translate(18 %d) rotate(-90)">%s</text>`+"\n",
-		(top+bottom)/2, escape(c.yLabel))
-	for i, l := range c.lines {
+		(top+bottom)/2, escape(c.YLabel))
+	for i, l := range c.Lines {
 		c.draw(&b, y, l, i)
 	}
-	explainWhiskers(&b, legendY+len(c.lines)*legendGap+legendGap/2)
+	if c.ranges() {
+		explainWhiskers(&b, legendY+len(c.Lines)*legendGap+legendGap/2)
+	}
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -107,21 +147,24 @@ func escape(s string) string {
 }
 
 // x returns the position of a tick of the x axis.
-func (c *chart) x(i int) float64 {
-	return left + (float64(i)+0.5)*(right-left)/float64(len(c.ticks))
+func (c *Chart) x(i int) float64 {
+	return left + (float64(i)+0.5)*(right-left)/float64(len(c.Ticks))
 }
 
+// number returns the position of a number on the x axis.
+func (c *Chart) number(v float64) float64 { return left + v/c.XMost*(right-left) }
+
 // draw draws line number i and its entry in the legend.
-func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
+func (c *Chart) draw(b *strings.Builder, y scale, l Line, i int) {
 	class := fmt.Sprintf("c%d", i%colours)
 	lineClass := class + " line"
-	if l.dashed {
+	if l.Dashed {
 		lineClass += " dashed"
 	}
-	aside := (float64(i) - float64(len(c.lines)-1)/2) * 4 // so that ranges do not cover each other
+	aside := (float64(i) - float64(len(c.Lines)-1)/2) * 4 // so that ranges do not cover each other
 	path, op := "", "M"
-	for tick, p := range l.points {
-		if p == nil || c.log && p.Min <= 0 {
+	for tick, p := range l.Points {
+		if p == nil || c.Log && p.Min <= 0 {
 			op = "M" // a gap
 			continue
 		}
@@ -130,16 +173,20 @@ func (c *chart) draw(b *strings.Builder, y scale, l line, i int) {
 		op = "L"
 		whisker(b, class, x, y.at(p.Min), y.at(p.Median), y.at(p.Max))
 	}
-	if l.level != nil && !(c.log && l.level.Min <= 0) {
-		path = fmt.Sprintf("M%d %.1fH%d", left, y.at(l.level.Median), right)
-		whisker(b, class, right+2*aside-20, y.at(l.level.Min), y.at(l.level.Median), y.at(l.level.Max))
+	if l.Level != nil && !(c.Log && l.Level.Min <= 0) {
+		path = fmt.Sprintf("M%d %.1fH%d", left, y.at(l.Level.Median), right)
+		whisker(b, class, right+2*aside-20, y.at(l.Level.Min), y.at(l.Level.Median), y.at(l.Level.Max))
+	}
+	for _, p := range l.Path {
+		path += fmt.Sprintf("%s%.1f %.1f", op, c.number(p.X), y.at(p.Y))
+		op = "L"
 	}
 	if path != "" {
 		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", lineClass, path)
 	}
 	at := legendY + i*legendGap
 	fmt.Fprintf(b, `<path class="%s" d="M%d %dh24"/>`+"\n", lineClass, legendX, at)
-	text(b, legendX+32, float64(at+4), "", "start", l.name)
+	text(b, legendX+32, float64(at+4), "", "start", l.Name)
 }
 
 // whisker draws a median with the range around it.
@@ -177,11 +224,11 @@ func (s scale) at(v float64) float64 {
 }
 
 // scale chooses a scale with round ticks for all points.
-func (c *chart) scale() scale {
+func (c *Chart) scale() scale {
 	least, most := math.Inf(1), 0.0
-	for _, l := range c.lines {
+	for _, l := range c.Lines {
 		for _, p := range l.all() {
-			if p.Min > 0 || !c.log {
+			if p.Min > 0 || !c.Log {
 				least, most = min(least, p.Min), max(most, p.Max)
 			}
 		}
@@ -189,7 +236,7 @@ func (c *chart) scale() scale {
 	if most == 0 { // there is nothing to show
 		least, most = 1, 1
 	}
-	if c.log {
+	if c.Log {
 		return logScale(max(least, most/maxDecades), most)
 	}
 	return linearScale(most)
