@@ -19,6 +19,7 @@ const ms ib.Instant = 1_000_000
 // network describes delays and losses between two devices, the same in both directions.
 type network struct {
 	oneWay ib.Instant // of every packet
+	jitter ib.Instant // of every packet at most, in order. Without any, who finds a full queue is always the same.
 	drop   float64    // probability that a packet is lost
 	late   float64    // probability that it arrives later, by delay
 	delay  ib.Instant
@@ -32,6 +33,7 @@ type link struct {
 	network
 	rng  *rand.Rand
 	free ib.Instant // when the bottleneck is free
+	last ib.Instant // when the latest packet arrives, if there is jitter
 
 	longest ib.Instant // wait for it
 	full    int        // packets that were lost there
@@ -57,6 +59,10 @@ func (l *link) carry(now ib.Instant, size int, p *wire.Packet) (ib.Instant, bool
 		return 0, false
 	}
 	at += l.oneWay
+	if l.jitter > 0 {
+		at = max(l.last, at+ib.Instant(l.rng.Int64N(int64(l.jitter))))
+		l.last = at
+	}
 	if l.rng.Float64() < l.late {
 		at += l.delay
 	}
