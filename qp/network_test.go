@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ type network struct {
 	drop   float64    // probability that a packet is lost
 	late   float64    // probability that it arrives later, by delay
 	delay  ib.Instant
+	twice  float64    // probability that it arrives twice
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
@@ -325,6 +327,11 @@ func (x *devices) emit(l *link, from, to *host) {
 			x.Fatal(err)
 		}
 		if at, ok := l.carry(x.now, tx.Len+packetOverhead, &p); ok {
+			if l.twice > 0 && l.rng.Float64() < l.twice {
+				again := p
+				again.Payload = bytes.Clone(p.Payload)
+				x.arrivals.add(arrival{at: at, p: again, to: to.handle})
+			}
 			x.arrivals.add(arrival{at: at, p: p, to: func(now ib.Instant, p wire.Packet) {
 				if x.passes == nil || x.passes(to, &p) {
 					to.handle(now, p)
