@@ -62,6 +62,63 @@ func TestGoodput(t *testing.T) {
 	}
 }
 
+// TestGoodputReordered: what a path carries on which packets come late, or twice, as a part of what it carries
+// without: 10 Gb/s, a round trip of 50 us. Where packets overtake others often, each one that does is taken for a loss:
+// the goals are what holds.
+func TestGoodputReordered(t *testing.T) {
+	require.NoRace(t, "millions of packets")
+	const rtt = 50_000
+	net := network{oneWay: rtt / 2, rate: 1.25, buffer: 10 * ms}
+	for _, c := range []struct {
+		name   string
+		op     ib.WROpcode
+		change func(*devices)
+		strict int // 1: the peer drops what comes behind a gap
+	}{
+		{"READ", ib.WRRead, nil, 0},
+		{"WRITE", ib.WRWrite, nil, 1},
+		{"SEND", ib.WRSend, nil, 1},
+		{"READ with SACK", ib.WRRead, sacks, 0},
+		{"WRITE with SACK", ib.WRWrite, sacks, 0},
+		{"SEND with SACK", ib.WRSend, sacks, 0},
+	} {
+		if !*congestionAll && c.op == ib.WRSend {
+			continue
+		}
+		clean := takes(t, net, c.op, 300, c.change)
+		for _, how := range []struct {
+			name  string
+			late  float64
+			delay ib.Instant
+			twice float64
+			goals [2]float64 // the second is that to a strict peer
+		}{
+			{"late 1% 25us", 0.01, rtt / 2, 0, [2]float64{0.9, 0.2}},
+			{"late 1% 50us", 0.01, rtt, 0, [2]float64{0.85, 0.2}},
+			{"late 1% 100us", 0.01, 2 * rtt, 0, [2]float64{0.8, 0.2}},
+			{"late 10% 25us", 0.1, rtt / 2, 0, [2]float64{0.1, 0.07}},
+			{"late 10% 50us", 0.1, rtt, 0, [2]float64{0.08, 0.06}},
+			{"late 10% 100us", 0.1, 2 * rtt, 0, [2]float64{0.06, 0.06}},
+			{"twice 1%", 0, 0, 0.01, [2]float64{0.95, 0.95}},
+			{"twice 10%", 0, 0, 0.1, [2]float64{0.95, 0.95}},
+		} {
+			if !*congestionAll && how.delay != rtt && how.twice < 0.1 {
+				continue
+			}
+			name := c.name + "/" + how.name
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				n := net
+				n.late, n.delay, n.twice = how.late, how.delay, how.twice
+				got := float64(clean) / float64(takes(t, n, c.op, 300, c.change))
+				if t.Logf("%s: %.3f of what it carries in order", name, got); got < how.goals[c.strict] {
+					t.Errorf("got %.3f of what it carries in order, want %.2f", got, how.goals[c.strict])
+				}
+			})
+		}
+	}
+}
+
 // sacks makes both devices know that the other takes SACKs.
 func sacks(x *devices) {
 	x.flow.SetSelective(true)

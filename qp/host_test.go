@@ -32,11 +32,11 @@ type host struct {
 	slowReg *mr.Region // over slow
 	stats   Stats
 	flow    *Flow
-	latest  ib.Instant // when the latest packet arrives
 
 	sqBytes, rqBytes []byte // buffers of the rings, for tests that corrupt them
 
-	todo struct { // Effects that the test has not taken yet
+	out  []TxPacket // of emit
+	todo struct {   // Effects that the test has not taken yet
 		placements []mr.Placement
 		fetches    []Fetch
 		events     []ib.EventType
@@ -247,7 +247,10 @@ func (h *host) handle(now ib.Instant, p wire.Packet) {
 
 // emit returns the packets that are sent now, asking for at most batch at a time.
 func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
-	buf := make([]TxPacket, batch)
+	if len(h.out) != batch {
+		h.out = make([]TxPacket, batch)
+	}
+	buf := h.out
 	for {
 		n := 0
 		for _, tx := range buf[:h.q.NextPackets(now, buf)] {

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"bytes"
+	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,10 +20,11 @@ const ms ib.Instant = 1_000_000
 // network describes delays and losses between two devices, the same in both directions.
 type network struct {
 	oneWay ib.Instant // of every packet
+	jitter ib.Instant // of every packet at most, in order. Without any, who finds a full queue is always the same.
 	drop   float64    // probability that a packet is lost
 	late   float64    // probability that it arrives later, by delay
 	delay  ib.Instant
-	jitter ib.Instant // a packet arrives up to this later, but in order
+	twice  float64    // probability that it arrives twice
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
@@ -32,6 +35,7 @@ type link struct {
 	network
 	rng  *rand.Rand
 	free ib.Instant // when the bottleneck is free
+	last ib.Instant // when the latest packet arrives, if there is jitter
 
 	longest ib.Instant // wait for it
 	full    int        // packets that were lost there
@@ -57,41 +61,72 @@ func (l *link) carry(now ib.Instant, size int, p *wire.Packet) (ib.Instant, bool
 		return 0, false
 	}
 	at += l.oneWay
+	if l.jitter > 0 {
+		at = max(l.last, at+ib.Instant(l.rng.Int64N(int64(l.jitter))))
+		l.last = at
+	}
 	if l.rng.Float64() < l.late {
 		at += l.delay
 	}
 	return at, true
 }
 
-// arrivals are packets in the network, in the order of their arrival.
-type arrivals []arrival
+// arrivals are packets in the network, a heap by the time of their arrival.
+type arrivals struct {
+	list  []*arrival
+	count int
+	spare []*arrival // whose memory can be used again
+}
 
 type arrival struct {
-	at ib.Instant
-	to func(now ib.Instant, p wire.Packet)
-	p  wire.Packet
+	at     ib.Instant
+	number int // those of one instant arrive in the order in which they were added
+	to     func(now ib.Instant, p wire.Packet)
+	p      wire.Packet
+}
+
+func (q *arrivals) Len() int      { return len(q.list) }
+func (q *arrivals) Swap(i, j int) { q.list[i], q.list[j] = q.list[j], q.list[i] }
+func (q *arrivals) Push(a any)    { q.list = append(q.list, a.(*arrival)) }
+
+func (q *arrivals) Less(i, j int) bool {
+	a, b := q.list[i], q.list[j]
+	return a.at < b.at || a.at == b.at && a.number < b.number
+}
+
+func (q *arrivals) Pop() any {
+	end := len(q.list) - 1
+	a := q.list[end]
+	q.list = q.list[:end]
+	return a
 }
 
 func (q *arrivals) add(a arrival) {
-	i, _ := slices.BinarySearchFunc(*q, a.at+1, func(a arrival, at ib.Instant) int { return int(a.at - at) })
-	*q = slices.Insert(*q, i, a)
+	own := new(arrival)
+	if end := len(q.spare) - 1; end >= 0 {
+		own, q.spare = q.spare[end], q.spare[:end]
+	}
+	a.number = q.count
+	q.count++
+	*own = a
+	heap.Push(q, own)
 }
 
 // deliver passes the packets that have arrived to their QPs.
 func (q *arrivals) deliver(now ib.Instant) {
-	for len(*q) > 0 && (*q)[0].at <= now {
-		a := (*q)[0]
-		*q = (*q)[1:]
+	for q.next() <= now {
+		a := heap.Pop(q).(*arrival)
 		a.to(now, a.p)
+		q.spare = append(q.spare, a)
 	}
 }
 
 // next is when the next packet arrives.
-func (q arrivals) next() ib.Instant {
-	if len(q) == 0 {
+func (q *arrivals) next() ib.Instant {
+	if len(q.list) == 0 {
 		return driver.Never
 	}
-	return q[0].at
+	return q.list[0].at
 }
 
 // devices holds QPs of one device, each with its peer on another, over a network and with one
@@ -105,25 +140,38 @@ type devices struct {
 	flow     *Flow   // of all QPs that send, but for senders that have their own
 	senders  []*Flow // these
 	arrivals arrivals
+	wcs      [hostEntries]ib.WC
+	spare    [][]byte                            // see payload
+	others   []station                           // that send into the same network
+	end      ib.Instant                          // when run returns; 0: when all is done
 	passes   func(to *host, p *wire.Packet) bool // if not nil: whether a packet that arrives is taken
+}
+
+// station is something else in the network.
+type station interface {
+	deadline() ib.Instant
+	wake(now ib.Instant) // does what is due
 }
 
 type pair struct {
 	a, b   *host
+	far    bool       // a is where b is of other pairs, sends READs instead of what others do, and b is where a is
+	start  ib.Instant // when a begins
 	posted int
 	done   []ib.Instant // when each request was complete
 	failed ib.WCStatus
 
-	una   ib.PSN     // the peer has acknowledged up to here
-	moved ib.Instant // since then
-	stood ib.Instant // the longest time without progress
+	una     ib.PSN     // of the requester
+	movedAt ib.Instant // when una moved
+	stuck   ib.Instant // the longest time without that
 }
 
-// look notes whether the peer has acknowledged something.
-func (p *pair) look(now ib.Instant) {
-	if una := p.a.q.req.win.una; una != p.una {
-		p.una, p.stood, p.moved = una, max(p.stood, now-p.moved), now
+// moves notes whether the requester makes progress.
+func (p *pair) moves(now ib.Instant) {
+	if r := &p.a.q.req.win; r.una != p.una || r.inFlight() == 0 {
+		p.una, p.movedAt = r.una, now
 	}
+	p.stuck = max(p.stuck, now-p.movedAt)
 }
 
 // longest returns the longest time without a completion.
@@ -158,31 +206,45 @@ type load struct {
 	size, depth, n int
 }
 
-// run runs until every QP has done its load, or has failed.
+// run runs until x.end, or without it until every QP has done its load, or has failed.
 func (x *devices) run(l load) {
 	for {
 		busy := false
 		for _, p := range x.pairs {
-			p.look(x.now)
-			if x.poll(p) || p.posted == 0 {
+			if (x.poll(p) || p.posted == 0) && x.now >= p.start {
 				x.post(p, l)
 			}
-			if p.a.q.send {
-				x.emit(&x.forth, p.a, p.b)
-			}
-			if p.b.q.send {
-				x.emit(&x.back, p.b, p.a)
-			}
+			x.send(p)
+			p.moves(x.now)
 			busy = busy || p.failed == ib.WCSuccess && len(p.done) < l.n
 		}
 		x.wake(x.flow)
 		for _, f := range x.senders {
 			x.wake(f)
 		}
-		if !busy {
+		if x.end == 0 && !busy || x.end > 0 && x.now >= x.end {
 			return
 		}
 		x.step()
+	}
+}
+
+// links returns the links from a to b of a pair, and back.
+func (x *devices) links(p *pair) (forth, back *link) {
+	if p.far {
+		return &x.back, &x.forth
+	}
+	return &x.forth, &x.back
+}
+
+// send lets both QPs of a pair send what they have.
+func (x *devices) send(p *pair) {
+	forth, back := x.links(p)
+	if p.a.q.send {
+		x.emit(forth, p.a, p.b)
+	}
+	if p.b.q.send {
+		x.emit(back, p.b, p.a)
 	}
 }
 
@@ -190,7 +252,8 @@ func (x *devices) run(l load) {
 func (x *devices) wake(f *Flow) {
 	for q := f.Next(); q != nil; q = f.Next() {
 		i := slices.IndexFunc(x.pairs, func(p *pair) bool { return p.a.q == q })
-		x.emit(&x.forth, x.pairs[i].a, x.pairs[i].b)
+		forth, _ := x.links(x.pairs[i])
+		x.emit(forth, x.pairs[i].a, x.pairs[i].b)
 	}
 }
 
@@ -199,6 +262,12 @@ func (x *devices) step() {
 	next := x.arrivals.next()
 	for _, p := range x.pairs {
 		next = min(next, p.a.q.Deadline(), p.b.q.Deadline())
+		if p.posted == 0 {
+			next = min(next, max(p.start, x.now))
+		}
+	}
+	for _, s := range x.others {
+		next = min(next, s.deadline())
 	}
 	if next == driver.Never {
 		x.Fatalf("nothing can happen any more at %d ns", x.now)
@@ -212,16 +281,23 @@ func (x *devices) step() {
 			}
 		}
 	}
+	for _, s := range x.others {
+		s.wake(x.now)
+	}
 }
 
 // post posts further requests of a QP, up to the depth, and its peer's receives.
 func (x *devices) post(p *pair, l load) {
-	for l.op == ib.WRSend && p.b.rq.Push(&ib.RecvWR{SGL: []ib.SGE{p.b.sge(0, l.size)}}) == nil {
+	op := l.op
+	if p.far {
+		op = ib.WRRead
+	}
+	for op == ib.WRSend && p.b.rq.Push(&ib.RecvWR{SGL: []ib.SGE{p.b.sge(0, l.size)}}) == nil {
 	}
 	p.b.rq.Publish()
 	p.b.q.Doorbell(x.now)
 	for ; p.posted < l.n && p.posted-len(p.done) < l.depth; p.posted++ {
-		p.a.must(p.a.sq.Push(&ib.SendWR{Opcode: l.op, Flags: ib.SendSignaled, SGL: []ib.SGE{p.a.sge(0, l.size)},
+		p.a.must(p.a.sq.Push(&ib.SendWR{Opcode: op, Flags: ib.SendSignaled, SGL: []ib.SGE{p.a.sge(0, l.size)},
 			RemoteAddr: memAddr, RKey: p.b.region.Key()}))
 	}
 	p.a.sq.Publish()
@@ -230,39 +306,50 @@ func (x *devices) post(p *pair, l load) {
 
 // poll takes completions and reports whether there were any.
 func (x *devices) poll(p *pair) bool {
-	var wcs [hostEntries]ib.WC
-	n := p.a.sendCQ.Poll(wcs[:])
+	wcs := x.wcs[:]
+	n := p.a.sendCQ.Poll(wcs)
 	for _, wc := range wcs[:n] {
 		if p.failed == ib.WCSuccess {
 			p.failed = wc.Status
 		}
 		p.done = append(p.done, x.now)
 	}
-	return p.b.recvCQ.Poll(wcs[:])+n > 0
+	return p.b.recvCQ.Poll(wcs)+n > 0
 }
 
 func (x *devices) emit(l *link, from, to *host) {
 	for _, tx := range from.emit(x.now, 16) {
 		p := tx.Packet
-		p.Payload = make([]byte, tx.Len)
+		p.Payload = x.payload(tx.Len)
 		if tx.Inline != nil {
 			copy(p.Payload, tx.Inline)
 		} else if err := mr.Gather(p.Payload, tx.SGL, tx.Off); err != nil {
 			x.Fatal(err)
 		}
-		at, ok := l.carry(x.now, tx.Len+packetOverhead, &p)
-		if ok && l.jitter > 0 {
-			at = max(at+ib.Instant(l.rng.Int64N(int64(l.jitter))), to.latest)
-			to.latest = at
-		}
-		if ok {
+		if at, ok := l.carry(x.now, tx.Len+packetOverhead, &p); ok {
+			if l.twice > 0 && l.rng.Float64() < l.twice {
+				again := p
+				again.Payload = bytes.Clone(p.Payload)
+				x.arrivals.add(arrival{at: at, p: again, to: to.handle})
+			}
 			x.arrivals.add(arrival{at: at, p: p, to: func(now ib.Instant, p wire.Packet) {
 				if x.passes == nil || x.passes(to, &p) {
 					to.handle(now, p)
 				}
+				x.spare = append(x.spare, p.Payload)
 			}})
 		}
 	}
+}
+
+// payload returns n bytes. Those of packets that were delivered are used again.
+func (x *devices) payload(n int) []byte {
+	if end := len(x.spare) - 1; end >= 0 && cap(x.spare[end]) >= n {
+		b := x.spare[end]
+		x.spare = x.spare[:end]
+		return b[:n]
+	}
+	return make([]byte, n, max(n, 1024))
 }
 
 // TestBadNetworks runs loads over networks with delays and losses as in tests of real
