@@ -86,12 +86,23 @@ func (f *Flow) onACK(now ib.Instant, n int) {
 // onLoss handles a loss, of an unknown number of packets.
 func (f *Flow) onLoss(now ib.Instant) {
 	f.undoCwnd = 0
-	f.decrease(now, byLoss)
+	if !f.onlyLate() {
+		f.decrease(now, byLoss)
+	}
 }
+
+// onlyLate reports whether what looks lost is taken to be late: packets overtake each other, and no queue is seen.
+func (f *Flow) onlyLate() bool { return f.gate.late.common() && !f.rtt.queued() }
+
+// onLate handles that n packets were sent again in vain: what looked lost was late.
+func (f *Flow) onLate(n int) { f.gate.late.wasLate(n) }
 
 // onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
 func (f *Flow) onLost(now ib.Instant, n int) {
 	f.unsettled -= n
+	if f.gate.late.looksLost(n); f.onlyLate() {
+		return
+	}
 	if f.cc.sawQueue() {
 		f.onLoss(now)
 		return

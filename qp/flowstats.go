@@ -58,8 +58,9 @@ func (c Control) String() string {
 // A packet that arrives twice is answered twice: the responder acknowledges a duplicate, and answers a READ again (IBTA
 // 9.7.5.1.3). So an answer to what was answered before shows that something was sent again in vain, as a D-SACK of TCP
 // does (RFC 2883). It counts once for each PSN that was sent again, within the largest window behind it. An ACK may
-// answer several duplicates, and a lost one none, so there were perhaps more. A network that itself repeats answers
-// while something is sent again looks the same.
+// answer several duplicates, and a lost one none, so there were perhaps more; of a peer that sends SACKs these tell how
+// many SENDs and WRITEs have arrived twice. A network that itself repeats packets while something is sent again looks
+// the same.
 type resent struct {
 	last ib.PSN // the latest PSN that was sent again
 	left uint32 // how many PSNs were sent again there whose second answer has not come
@@ -86,10 +87,20 @@ func (q *QP) answeredTwice(p *wire.Packet) {
 	q.cfg.Stats.DuplicateResponse++
 	q.judge(Duplicate)
 	h := q.history
-	if h == nil || h.again.left == 0 || !h.again.near(p.PSN) {
+	if h != nil && h.again.near(p.PSN) && (!q.selects() || p.Opcode.IsReadResp()) {
+		q.inVain(1)
+	}
+}
+
+// inVain counts requests that were sent again in vain, of those that were sent again.
+func (q *QP) inVain(n int) {
+	if q.history == nil {
 		return
 	}
-	h.again.left--
-	h.traffic.SpuriousPkts++
-	q.cfg.Stats.SpuriousPkts++
+	again := &q.history.again
+	n = min(n, int(again.left))
+	again.left -= uint32(n)
+	q.history.traffic.SpuriousPkts += uint64(n)
+	q.cfg.Stats.SpuriousPkts += uint64(n)
+	q.flow.onLate(n)
 }

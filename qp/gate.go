@@ -33,7 +33,33 @@ type lossGate struct {
 	cwnd, ratio float64    // the window before the trial, and which part of the packets was lost
 	shutUntil   ib.Instant // all losses are congestion
 	restUntil   ib.Instant // no trial begins
+	late        lateness
 }
+
+// lateness counts what looked lost, and what of it was only late: it arrived, and what was sent again in its place,
+// too. Where that is so of many, packets overtake each other, and a gap says nothing about congestion.
+type lateness struct{ lost, late int }
+
+const (
+	// lateCount is how many packets are counted at least, and half of those at most that are remembered.
+	lateCount = 32
+	// A part of the packets that looked lost, in percent: if so many were late, packets overtake each other. Several
+	// that were late may have one answer.
+	latePart = 25
+)
+
+// looksLost counts n packets that look lost.
+func (l *lateness) looksLost(n int) {
+	if l.lost += n; l.lost > 2*lateCount {
+		l.lost, l.late = l.lost/2, l.late/2
+	}
+}
+
+// wasLate counts n packets of those that were only late.
+func (l *lateness) wasLate(n int) { l.late = min(l.late+n, l.lost) }
+
+// common reports whether packets overtake each other.
+func (l *lateness) common() bool { return l.lost >= lateCount && l.late*100 >= latePart*l.lost }
 
 // verdict is what losses mean.
 type verdict uint8

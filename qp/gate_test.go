@@ -107,3 +107,39 @@ func TestGateTrial(t *testing.T) {
 		})
 	}
 }
+
+// TestLate: where packets overtake each other, a gap makes the window smaller only if there is a queue.
+func TestLate(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		late  int // of 32 that looked lost
+		rtt   int64
+		stays bool // the window
+	}{
+		{"none late", 0, 50_000, false},
+		{"few late", 7, 50_000, false},
+		{"many late", 8, 50_000, true},
+		{"many late, and a queue", 8, 500_000, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGated()
+			g.gate.late.looksLost(lateCount)
+			g.onLate(c.late)
+			for range 3 {
+				g.sample(c.rtt)
+			}
+			before := g.cwnd
+			if g.onLoss(g.now); (g.cwnd == before) != c.stays {
+				t.Errorf("got a window of %d after one of %d, want the same: %v", g.cwnd, before, c.stays)
+			}
+		})
+	}
+	var l lateness
+	for range 1000 {
+		l.looksLost(1)
+		l.wasLate(2) // a network that sends packets twice shows more than there was
+	}
+	if l.late > l.lost || l.lost > 2*lateCount {
+		t.Errorf("got %d of %d late, want as many at most, and %d", l.late, l.lost, 2*lateCount)
+	}
+}

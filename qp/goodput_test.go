@@ -12,7 +12,7 @@ import (
 // takes returns how long n messages of 64 KiB, 16 at a time, take over a network, in virtual time. change may change
 // the devices.
 func takes(t *testing.T, net network, op ib.WROpcode, n int, change func(*devices)) (took ib.Instant) {
-	seeds := require.Rounds(3, 20)
+	seeds := require.Rounds(6, 20)
 	for seed := range uint64(seeds) {
 		x := newDevices(t, net, 1, seed)
 		if change != nil {
@@ -63,8 +63,7 @@ func TestGoodput(t *testing.T) {
 }
 
 // TestGoodputReordered: what a path carries on which packets come late, or twice, as a part of what it carries
-// without: 10 Gb/s, a round trip of 50 us. Where packets overtake others often, each one that does is taken for a loss:
-// the goals are what holds.
+// without: 10 Gb/s, a round trip of 50 us. What is late is sent again, to a strict peer with all behind it.
 func TestGoodputReordered(t *testing.T) {
 	require.NoRace(t, "millions of packets")
 	const rtt = 50_000
@@ -93,12 +92,12 @@ func TestGoodputReordered(t *testing.T) {
 			twice float64
 			goals [2]float64 // the second is that to a strict peer
 		}{
-			{"late 1% 25us", 0.01, rtt / 2, 0, [2]float64{0.9, 0.2}},
-			{"late 1% 50us", 0.01, rtt, 0, [2]float64{0.85, 0.2}},
-			{"late 1% 100us", 0.01, 2 * rtt, 0, [2]float64{0.8, 0.2}},
-			{"late 10% 25us", 0.1, rtt / 2, 0, [2]float64{0.1, 0.07}},
-			{"late 10% 50us", 0.1, rtt, 0, [2]float64{0.08, 0.06}},
-			{"late 10% 100us", 0.1, 2 * rtt, 0, [2]float64{0.06, 0.06}},
+			{"late 1% 25us", 0.01, rtt / 2, 0, [2]float64{0.9, 0.4}},
+			{"late 1% 50us", 0.01, rtt, 0, [2]float64{0.85, 0.4}},
+			{"late 1% 100us", 0.01, 2 * rtt, 0, [2]float64{0.8, 0.4}},
+			{"late 10% 25us", 0.1, rtt / 2, 0, [2]float64{0.6, 0.25}},
+			{"late 10% 50us", 0.1, rtt, 0, [2]float64{0.5, 0.25}},
+			{"late 10% 100us", 0.1, 2 * rtt, 0, [2]float64{0.5, 0.25}},
 			{"twice 1%", 0, 0, 0.01, [2]float64{0.95, 0.95}},
 			{"twice 10%", 0, 0, 0.1, [2]float64{0.95, 0.95}},
 		} {

@@ -98,6 +98,9 @@ func (r *responder) keep(now ib.Instant, p *wire.Packet) bool {
 	q.unlink()
 	m.link(q)
 	if q.packets[p.PSN] != nil {
+		if !p.Opcode.IsRead() {
+			r.twice++
+		}
 		return true
 	}
 	e := m.take(now, q, len(p.Payload))

@@ -36,6 +36,7 @@ type requester struct {
 	fetchBlocked  bool  // the next packet waits until its payload is fetched
 	readBlocked   int16 // room in the congestion window, in packets, that the next READ waits for; 0: none waits
 	drainReported bool  // checkDrained has reported that nothing is in flight in SQD
+	twice         uint8 // wire.SACK.Twice of the latest SACK
 	failedFlushed bool  // flush has completed the failed request: none of those behind it succeeds
 
 	// unreadable is a request whose memory cannot be read. It fails once those before it

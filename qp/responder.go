@@ -13,6 +13,7 @@ import (
 type responder struct {
 	q     *QP
 	phase phase
+	twice uint8  // SENDs and WRITEs that have arrived twice, modulo 256
 	epsn  ib.PSN // expected PSN
 	msn   ib.PSN // messages completed
 
@@ -524,6 +525,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	switch {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
 		r.owed.again = true
+		r.twice++
 		r.oweACK(now)
 	case p.Opcode.IsRead():
 		again = r.res.readAgain(p, int(r.q.attr.PathMTU))

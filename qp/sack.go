@@ -18,7 +18,7 @@ const (
 	sackGap = ib.Instant(50_000)
 	// silentMost is how many sequence NAKs in a row may come without a SACK. With more the destination is taken
 	// not to send any.
-	silentMost = 8
+	silentMost = 32
 )
 
 // selects reports whether the peer takes SACKs, and sends them.
@@ -44,17 +44,17 @@ func (r *responder) emitSACK(now ib.Instant, tx *TxPacket) int {
 	}
 	e.due, e.sackAt = false, now+sackGap
 	r.q.timers.clear(timerSACK)
-	e.sack = e.describe(r.epsn).Append(e.sack[:0])
+	e.sack = e.describe(r.epsn, r.twice).Append(e.sack[:0])
 	*tx = TxPacket{Packet: wire.Packet{BTH: wire.BTH{Opcode: wire.SACKOpcode, PKey: ib.DefaultPKey,
 		DestQP: r.q.attr.DestQPN, PSN: r.epsn}}, Inline: e.sack, Len: len(e.sack)}
 	r.q.cfg.Stats.SentSACKs++
 	return 1
 }
 
-// describe returns the SACK of a responder that expects epsn. Its bitmap has the end of what is kept: the rest was in
-// those before.
-func (q *reorderQueue) describe(epsn ib.PSN) *wire.SACK {
-	s := &wire.SACK{Trigger: q.trigger, First: epsn.Add(1)}
+// describe returns the SACK of a responder that expects epsn, and got so many requests twice. Its bitmap has the end of
+// what is kept: the rest was in those before.
+func (q *reorderQueue) describe(epsn ib.PSN, twice uint8) *wire.SACK {
+	s := &wire.SACK{Twice: twice, Trigger: q.trigger, First: epsn.Add(1)}
 	if runs := q.have.runs; len(runs) > 0 {
 		s.First = laterPSN(s.First, runs[len(runs)-1].to.Add(-wire.SACKBits))
 	}
@@ -108,13 +108,18 @@ func (a *resends) remove(psn ib.PSN, n int) {
 func (r *requester) selected(now ib.Instant, p *wire.Packet) {
 	var sack wire.SACK
 	base := p.PSN
-	if !r.q.selects() || sack.Decode(p.Payload) != nil || base.Before(r.win.una) || base.After(r.win.nxt) ||
-		!sack.First.After(base) || sack.First.After(r.win.nxt) {
+	if !r.q.selects() || sack.Decode(p.Payload) != nil {
+		r.q.judge(Unexpected)
+		return
+	}
+	r.q.flow.silent = 0 // even if it is late
+	if base.Before(r.win.una) || base.After(r.win.nxt) || !sack.First.After(base) || sack.First.After(r.win.nxt) {
 		r.q.judge(Unexpected)
 		return
 	}
 	r.q.cfg.Stats.RcvdSACKs++
-	r.q.flow.silent = 0
+	r.q.inVain(int(sack.Twice - r.twice))
+	r.twice = sack.Twice
 	arrived, beyond := 0, base
 	for psn, n := sack.Run(sack.First); n > 0 && psn.Before(r.win.nxt); psn, n = sack.Run(psn.Add(n)) {
 		n = min(n, r.win.nxt.Sub(psn))

@@ -79,3 +79,21 @@ func TestSilentPeer(t *testing.T) {
 		t.Errorf("got %v, and SACKs expected: %v, want success and no SACKs expected", p.failed, x.flow.selective)
 	}
 }
+
+// TestTwice: a SACK tells how many requests have arrived twice, so the requester knows what it need not have sent, and
+// a SACK that is late itself still shows that the peer sends them.
+func TestTwice(t *testing.T) {
+	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRSend} {
+		x := newDevices(t, network{oneWay: 25_000, late: 0.1, delay: 50_000}, 1, 1)
+		sacks(x)
+		x.run(load{op: op, size: 64 << 10, depth: 16, n: 100})
+		p := x.pairs[0]
+		if got, want := p.a.stats.SpuriousPkts, p.b.stats.DuplicateRequest; got < want*9/10 || got > want {
+			t.Errorf("%v: got %d packets that were sent again in vain, want about %d that arrived twice", op, got,
+				want)
+		}
+		if !x.flow.selective {
+			t.Errorf("%v: the peer is taken not to send SACKs any more", op)
+		}
+	}
+}

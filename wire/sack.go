@@ -13,12 +13,13 @@ import (
 //
 // The BTH has the PSN that the responder expects, and the payload is:
 //
-//	0  0            1 byte
+//	0  twice        1 byte    SENDs and WRITEs that have arrived twice, modulo 256
 //	1  trigger      3 bytes   the PSN whose arrival has made the SACK
 //	4  0            1 byte
 //	5  first        3 bytes   a PSN behind the expected one
 //	8  bitmap       0 to 16 words of 8 bytes: bit i of word w is first + 64 w + i
 type SACK struct {
+	Twice   uint8
 	Trigger ib.PSN
 	First   ib.PSN
 	Bitmap  [SACKWords]uint64
@@ -38,6 +39,7 @@ func (s *SACK) Decode(b []byte) error {
 		return errSACKLength
 	}
 	*s = SACK{
+		Twice:   b[0],
 		Trigger: ib.PSN(binary.BigEndian.Uint32(b)) & ib.PSNMask,
 		First:   ib.PSN(binary.BigEndian.Uint32(b[4:])) & ib.PSNMask,
 	}
@@ -49,7 +51,7 @@ func (s *SACK) Decode(b []byte) error {
 
 // Append appends the payload to b: words at the end that are 0 are left out.
 func (s *SACK) Append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, uint32(s.Trigger&ib.PSNMask))
+	b = binary.BigEndian.AppendUint32(b, uint32(s.Twice)<<24|uint32(s.Trigger&ib.PSNMask))
 	b = binary.BigEndian.AppendUint32(b, uint32(s.First&ib.PSNMask))
 	words := SACKWords
 	for words > 0 && s.Bitmap[words-1] == 0 {

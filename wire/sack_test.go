@@ -12,7 +12,8 @@ import (
 func TestSACK(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		sack := SACK{Trigger: ib.PSN(rng.Uint32()) & ib.PSNMask, First: ib.PSN(rng.Uint32()) & ib.PSNMask}
+		sack := SACK{Twice: uint8(rng.Uint32()), Trigger: ib.PSN(rng.Uint32()) & ib.PSNMask,
+			First: ib.PSN(rng.Uint32()) & ib.PSNMask}
 		set := map[ib.PSN]bool{}
 		for range rng.IntN(20) {
 			first := rng.IntN(SACKBits+80) - 40
