@@ -116,6 +116,28 @@ func TestIncast(t *testing.T) {
 	}
 }
 
+// TestSocketBuffer: the socket buffer of an ordinary user, 208 KiB, is the only queue: it holds 90 packets, as each
+// takes 2,304 bytes of it. Many senders carry as much as one.
+func TestSocketBuffer(t *testing.T) {
+	require.NoRace(t, "millions of packets")
+	const rate = 1.25
+	var alone ib.Instant
+	for _, senders := range []int{1, 4, 16} {
+		x := newSenders(t, senders, network{oneWay: ms / 40, rate: rate, jitter: ms / 200,
+			buffer: ib.Instant(90 * (1024 + packetOverhead) / rate)})
+		x.run(load{op: ib.WRWrite, size: 64 << 10, depth: 16, n: 3200 / senders})
+		if senders == 1 {
+			alone = x.now
+		}
+		got := float64(alone) / float64(x.now)
+		t.Logf("%d senders carry %.2f of what one does, %.1f %% of the packets are lost", senders, got,
+			100*float64(x.forth.full)/(3200*64))
+		if got < 0.9 {
+			t.Errorf("%d senders carry %.2f of what one does, want 0.9", senders, got)
+		}
+	}
+}
+
 // newSenders returns devices of which each sends by itself, with its own Flow, into the same network.
 func newSenders(t *testing.T, n int, net network) *devices {
 	x := newDevices(t, net, n, 1)
