@@ -98,7 +98,7 @@ func (r *requester) start() {
 	r.q.arrivals.Requests.Until = a.SQPSN
 	r.ssn, r.credits = 0, credits{}
 	r.recovery.start()
-	r.drainReported = false
+	r.drainReported, r.twice = false, 0
 	r.ackReqs = ackReqs{latest: a.SQPSN.Add(-1)}
 	r.probe, r.unreadable.set = prober{}, false
 }

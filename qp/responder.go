@@ -110,7 +110,7 @@ func (r *responder) start() {
 	r.inside = noMessage
 	r.silence()
 	r.commits.reset()
-	r.phase = idle
+	r.phase, r.twice = idle, 0
 }
 
 func (r *responder) applyAttrs() {

@@ -118,8 +118,10 @@ func (r *requester) selected(now ib.Instant, p *wire.Packet) {
 		return
 	}
 	r.q.cfg.Stats.RcvdSACKs++
-	r.q.inVain(int(sack.Twice - r.twice))
-	r.twice = sack.Twice
+	if n := int8(sack.Twice - r.twice); n > 0 { // else it was overtaken
+		r.q.inVain(int(n))
+		r.twice = sack.Twice
+	}
 	arrived, beyond := 0, base
 	for psn, n := sack.Run(sack.First); n > 0 && psn.Before(r.win.nxt); psn, n = sack.Run(psn.Add(n)) {
 		n = min(n, r.win.nxt.Sub(psn))

@@ -97,3 +97,28 @@ func TestTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestTwiceOvertaken: a SACK that another one has overtaken counts nothing, and a QP that begins anew counts from 0.
+func TestTwiceOvertaken(t *testing.T) {
+	x := newDevices(t, network{oneWay: 25_000}, 1, 1)
+	sacks(x)
+	a := x.pairs[0].a
+	x.post(x.pairs[0], load{op: ib.WRWrite, size: 64 << 10, depth: 1, n: 1})
+	a.emit(x.now, 8)
+	a.q.repeats(ourPSN, 60)
+	for _, twice := range []uint8{5, 3, 5, 250, 6} {
+		sack := wire.SACK{Twice: twice, Trigger: ourPSN.Add(2), First: ourPSN.Add(1)}
+		p := ack(ourPSN, 0)
+		p.Opcode, p.Payload = wire.SACKOpcode, sack.Append(nil)
+		a.handle(x.now, p)
+	}
+	if got := a.stats.SpuriousPkts; got != 6 {
+		t.Errorf("got %d packets sent again in vain, want 6", got)
+	}
+	a.q.resp.twice = 7
+	a.must(a.modify(ib.StateReset, ib.QPAttr{}, 0))
+	a.up(ib.StateRTS, goodAttr(x.pairs[0].b.q.Num(), ourPSN, peerPSN))
+	if a.q.req.twice != 0 || a.q.resp.twice != 0 {
+		t.Errorf("got %d and %d counted after RESET, want 0", a.q.req.twice, a.q.resp.twice)
+	}
+}
