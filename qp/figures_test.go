@@ -5,24 +5,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/svg"
 	"github.com/goroce/goroce/wire"
 )
 
-var figures = flag.String("figures", "", "draw the plots of docs/congestion.md: check compares, update writes them")
+var figuresUpdate = flag.Bool("figures.update", false, "write the plots of docs/congestion.md")
 
 // figureSeeds is how many seeds each point of a plot is from.
 const figureSeeds = 5
 
-// TestFigures draws the plots of docs/congestion.md, in virtual time: the same code makes the same bytes.
+// TestFigures draws the plots of docs/congestion.md, in virtual time: the same code makes the same bytes, on a
+// processor that rounds alike.
 func TestFigures(t *testing.T) {
-	if *figures == "" {
-		t.Skip("draws plots for a minute; -figures=check compares them with docs/figures, -figures=update writes them")
+	require.NoRace(t, "millions of packets")
+	if runtime.GOARCH != "amd64" {
+		t.Skip("skipped: needs amd64, since other processors fuse multiplications and additions")
 	}
 	for name, draw := range map[string]func(*testing.T) *svg.Chart{
 		"congestion-loss": lossFigure, "congestion-window": windowFigure, "congestion-share": shareFigure,
@@ -34,14 +38,14 @@ func TestFigures(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join("..", "docs", "figures", name+".svg")
-			if *figures == "update" {
+			if *figuresUpdate {
 				if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
 			if was, err := os.ReadFile(path); err != nil || string(was) != got.String() {
-				t.Errorf("%s is not what the code does (%v): go test ./qp -run TestFigures -figures=update", path, err)
+				t.Errorf("%s is not what the code does (%v): go test ./qp -run TestFigures -figures.update", path, err)
 			}
 		})
 	}
@@ -73,8 +77,8 @@ func lossFigure(t *testing.T) *svg.Chart {
 		change func(*devices)
 	}{
 		{"WRITE and SEND, SACK", ib.WRWrite, sacks},
-		{"READ, any peer", ib.WRRead, func(*devices) {}},
-		{"WRITE and SEND, any peer", ib.WRWrite, func(*devices) {}},
+		{"READ, any peer", ib.WRRead, nil},
+		{"WRITE and SEND, any peer", ib.WRWrite, nil},
 	} {
 		clean := goodputOf(t, 0, 1, l.op, l.change)
 		line := svg.Line{Name: l.name}
@@ -104,10 +108,8 @@ func lossFigure(t *testing.T) *svg.Chart {
 // goodputOf returns the goodput of one QP over a path that loses packets, in messages a nanosecond.
 func goodputOf(t *testing.T, loss float64, seed uint64, op ib.WROpcode, change func(*devices)) float64 {
 	const n = 300
-	x := newDevices(t, network{oneWay: 25_000, rate: 1.25, buffer: 10 * ms, drop: loss}, 1, seed)
-	change(x)
-	x.run(load{op: op, size: 64 << 10, depth: 16, n: n})
-	return n / float64(x.now)
+	net := network{oneWay: 25_000, rate: 1.25, buffer: 10 * ms, drop: loss}
+	return n / float64(takesOnce(t, net, seed, op, n, change))
 }
 
 // The bottleneck of the other two plots.

@@ -14,17 +14,22 @@ import (
 func takes(t *testing.T, net network, op ib.WROpcode, n int, change func(*devices)) (took ib.Instant) {
 	seeds := require.Rounds(6, 20)
 	for seed := range uint64(seeds) {
-		x := newDevices(t, net, 1, seed)
-		if change != nil {
-			change(x)
-		}
-		x.run(load{op: op, size: 64 << 10, depth: 16, n: n})
-		if p := x.pairs[0]; p.failed != ib.WCSuccess {
-			t.Errorf("seed %d: got %v after %d requests, want success", seed, p.failed, len(p.done))
-		}
-		took += x.now
+		took += takesOnce(t, net, seed, op, n, change)
 	}
 	return took / ib.Instant(seeds)
+}
+
+// takesOnce is takes with one seed.
+func takesOnce(t *testing.T, net network, seed uint64, op ib.WROpcode, n int, change func(*devices)) ib.Instant {
+	x := newDevices(t, net, 1, seed)
+	if change != nil {
+		change(x)
+	}
+	x.run(load{op: op, size: 64 << 10, depth: 16, n: n})
+	if p := x.pairs[0]; p.failed != ib.WCSuccess {
+		t.Errorf("seed %d: got %v after %d requests, want success", seed, p.failed, len(p.done))
+	}
+	return x.now
 }
 
 // TestGoodput: what a path that loses packets at random carries, as a part of what it carries without loss: 10 Gb/s, a
