@@ -114,12 +114,12 @@ func (f *Flow) release(packets, cost int) {
 	f.bytes -= packets * cost
 }
 
-// piece returns how many responses of the given cost a READ asks for at least, unless fewer
-// are left: a quarter of the window, or half of it for a QP that may have few READs in flight, but no less than a
-// quantum of the pace, if that is not more. They come in one burst.
-func (f *Flow) piece(cost, reads int) int {
+// piece returns how many responses of the given cost a READ asks for at least, unless fewer are left. They come in
+// one burst, so it is a quarter of the window, or a quantum of the pace if that is more. But where packets are lost,
+// READs wait for those before them: half of the READs that may still begin, so many are left, have to fill the window.
+func (f *Flow) piece(cost, left int) int {
 	window := min(f.cwnd, f.cwnd*flowBytesPerPacket/cost)
-	return max(window/min(max(reads/2, 2), 4), min(window/4, quantumMost*1024/cost), 1)
+	return max(window/min(max(left/2, 2), 4), min(window/4, quantumMost*1024/cost), 1)
 }
 
 // takeTurn reports whether q is the QP that Next returned last, and ends that turn.

@@ -29,7 +29,7 @@ func (t *readTable) size(n int) {
 
 func (t *readTable) reset()      { t.head, t.n = 0, 0 }
 func (t *readTable) empty() bool { return t.n == 0 }
-func (t *readTable) full() bool  { return t.n == len(t.reqs) }
+func (t *readTable) left() int   { return len(t.reqs) - t.n }
 
 func (t *readTable) at(i int) *readReq { return &t.reqs[(t.head+i)%len(t.reqs)] }
 

@@ -253,7 +253,7 @@ func (r *requester) advance(s *sendWQE, n int) {
 // piece of a READ. A READ that is longer than what may be in flight is split into pieces,
 // each with its own request packet: responses have no other flow control.
 func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
-	if r.reads.full() {
+	if r.reads.left() == 0 {
 		return false
 	}
 	psn := r.win.nxt
@@ -262,7 +262,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	}
 	left := s.from(psn)
 	// Waiting for room for a large piece beats a small one now.
-	want := min(left, r.q.flow.piece(s.cost, int(r.q.attr.MaxRdAtomic)))
+	want := min(left, r.q.flow.piece(s.cost, r.reads.left()))
 	switch room := r.q.flow.room(s.cost); {
 	case r.win.room() < want && r.win.inFlight() > 0:
 		return false
