@@ -19,6 +19,10 @@ type Front struct {
 	SQ     *ring.Send // ring.NoSend for none
 	RQ     *ring.Recv // ring.NoRecv for none
 
+	// Rewrite, if set, returns the request to post in place of one that the caller posts: the same, or another that
+	// completes alike. It is called by one goroutine at a time, and its result holds until the next call.
+	Rewrite func(*ib.SendWR) *ib.SendWR
+
 	state  atomic.Uint32 // ib.QPState, as of the latest SetState
 	sendMu sync.Mutex
 	recvMu sync.Mutex
@@ -56,6 +60,9 @@ func (f *Front) pushSend(wr *ib.SendWR) error {
 	}
 	if f.SQ.Entries() == 0 {
 		return fmt.Errorf("post send on QP %#x: created with MaxSendWR 0: %w", uint32(f.Num), ib.ErrQueueFull)
+	}
+	if f.Rewrite != nil && len(wr.SGL) <= f.SQ.MaxSGE() {
+		wr = f.Rewrite(wr)
 	}
 	return f.SQ.Push(wr)
 }

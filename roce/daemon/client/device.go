@@ -45,6 +45,8 @@ type Device struct {
 
 	cmTurn turn // held while IDs of the connection manager are made, named by an event, or closed; before mu
 
+	regions regions
+
 	mu      sync.Mutex // guards what follows
 	objects map[abi.Handle]any
 }

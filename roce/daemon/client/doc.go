@@ -8,6 +8,9 @@
 // polling and arming only access rings in memory shared with the daemon (qp.go, cq.go).
 //
 // Memory from [Alloc] is a memfd, which the daemon maps when it is registered. Memory of rings and doorbells is, too.
+// Other memory the daemon reads and writes by system calls. SENDs and WRITEs of up to 64 bytes from there travel in the
+// work request (short.go), so posting one reads its payload: memory that a program has unmapped since it was registered
+// is a fault then.
 //
 // A goroutine for the connection, and one for each socket of events, wait for the daemon (abi.Conn, abi.File), and hand
 // on what comes by channels. Verbs wait for those, up to 30 seconds for an answer; one at a time has a request under

@@ -146,6 +146,20 @@ type mr struct {
 	addr uint64
 	buf  []byte // keeps the memory alive
 	key  ib.Key
+	pd   abi.Handle
+	kind uint32  // abi.RegMR.Kind
+	own  *region // what posts may copy; nil for memory that the daemon maps
+}
+
+// renew lets posts copy what the region is now, and no more what it was. The lock is held, or nobody has the region
+// yet.
+func (m *mr) renew(was ib.Key) {
+	m.dev.regions.remove(was, m.own)
+	m.own = nil
+	if m.kind == abi.MemProcess && !m.dead.Load() {
+		m.own = &region{pd: m.pd, iova: m.addr, buf: m.buf}
+		m.dev.regions.add(m.key, m.own)
+	}
 }
 
 // iova returns the IOVA under which init.Buf is registered with these access rights.
@@ -167,8 +181,21 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mr{object: object{dev: p.dev, kind: abi.KindMR, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf,
-		key: ib.Key(reply.Key)}, nil
+	m := &mr{object: object{dev: p.dev, kind: abi.KindMR, handle: reply.Handle}, addr: r.IOVA, buf: init.Buf,
+		key: ib.Key(reply.Key), pd: p.handle, kind: r.Kind}
+	m.renew(m.key)
+	return m, nil
+}
+
+// Close ends the registration.
+func (m *mr) Close() error {
+	err := m.object.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead.Load() {
+		m.renew(m.key)
+	}
+	return err
 }
 
 // register sends a request about the memory buf, and fills in where buf lies: in a memfd of Alloc that the daemon can
@@ -267,10 +294,15 @@ func (m *mr) Rereg(mask ib.ReregMask, domain ib.PD, init ib.MRInit) error {
 	if err != nil {
 		return err
 	}
+	was := m.key
 	m.key = ib.Key(reply.Key)
-	if mask&ib.ReregTranslation != 0 {
-		m.addr, m.buf = r.IOVA, init.Buf
+	if mask&ib.ReregPD != 0 {
+		m.pd = r.PD
 	}
+	if mask&ib.ReregTranslation != 0 {
+		m.addr, m.buf, m.kind = r.IOVA, init.Buf, r.Kind
+	}
+	m.renew(was)
 	return nil
 }
 

@@ -31,6 +31,7 @@ type queuePair struct {
 	front           qp.Front
 	shard, doorbell uint32
 	pages           *mapped
+	shorts          shorts
 }
 
 // CreateQP creates a queue pair in RESET.
@@ -43,6 +44,10 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	r := abi.CreateQP{PD: p.handle, Type: uint32(init.Type), MaxSendWR: clamp(c.MaxSendWR),
 		MaxRecvWR:  clamp(c.MaxRecvWR),
 		MaxSendSGE: clamp(c.MaxSendSGE), MaxRecvSGE: clamp(c.MaxRecvSGE), MaxInline: clamp(c.MaxInline)}
+	if r.MaxSendWR > 0 && init.Type != ib.XRCTGT {
+		c.MaxInline = max(c.MaxInline, min(leastInline, p.dev.attr.MaxInline))
+		r.MaxInline = clamp(c.MaxInline)
+	}
 	if init.SigAll {
 		r.SigAll = 1
 	}
@@ -51,6 +56,7 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	}
 	q := &queuePair{front: qp.Front{Type: init.Type, HasSRQ: init.SRQ != nil, SQ: ring.NoSend(), RQ: ring.NoRecv()}}
 	q.dev, q.kind = p.dev, abi.KindQP
+	q.shorts = shorts{regions: &p.dev.regions, pd: p.handle}
 	answer, err := askRings(p.dev, abi.OpCreateQP, r, ringsSize(&init), q.attach)
 	if err != nil {
 		return nil, err
@@ -113,9 +119,13 @@ func (q *queuePair) attach(r *abi.Ring, pages *mapped) (err error) {
 	q.pages = pages
 	buf := pages.buf
 	if r.Send > 0 {
-		q.front.SQ, err = ring.OpenSend(buf[:r.Send])
+		if q.front.SQ, err = ring.OpenSend(buf[:r.Send]); err != nil {
+			return err
+		}
+		q.shorts.room = q.front.SQ.MaxInline()
+		q.front.Rewrite = q.shorts.inlined
 	}
-	if r.Recv > 0 && err == nil {
+	if r.Recv > 0 {
 		q.front.RQ, err = ring.OpenRecv(buf[r.Send : r.Send+r.Recv])
 	}
 	return err
