@@ -15,7 +15,7 @@ func (h *host) remapped(env []string) []string {
 }
 
 // remaps are the cases of testdata/verbs_remap.c that end by themselves. The others list regions.
-var remaps = []string{"forked", "left", "threads", "neighbours", "worn"}
+var remaps = []string{"forked", "heaped", "left", "threads", "neighbours", "worn"}
 
 // runRemaps runs all cases over a build of the library.
 func (h *host) runRemaps(t *testing.T, program string, env []string) {

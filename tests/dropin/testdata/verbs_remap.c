@@ -377,6 +377,36 @@ static void forked(void)
 	marked(p, LENGTH, 1);
 }
 
+/* heaped has a child use the heap, in whose pages what malloc writes beside blocks was moved with them. */
+static void heaped(void)
+{
+	enum { BLOCKS = 4, BLOCK = 100000 };
+	char *blocks[BLOCKS];
+	pid_t child;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		MUST(blocks[i] = malloc(BLOCK));
+		mark(blocks[i], BLOCK, i);
+		MUST(ibv_reg_mr(pd, blocks[i], BLOCK, ALL));
+		IS('s', sharing(blocks[i]));
+	}
+	for (int round = 0; round < 3; round++) {
+		fflush(stdout);
+		MUST((child = fork()) >= 0);
+		for (int i = 0; i < 100; i++) /* both of them, at once */
+			free(malloc((size_t)i * 1000));
+		for (int i = 0; i < BLOCKS; i++)
+			marked(blocks[i], BLOCK, i);
+		if (!child) {
+			for (int i = 0; i < BLOCKS; i++)
+				free(blocks[i]);
+			MUST(malloc_trim(0) >= 0);
+			exit(0);
+		}
+		awaited(child);
+	}
+}
+
 /* unharmed registers memory while something fails: it is not moved, and keeps what it has. */
 static void unharmed(const char *name)
 {
@@ -529,7 +559,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"forked", forked}, {"left", left}, {"threads", threads}, {"neighbours", neighbours}, {"worn", worn},
+	{"forked", forked}, {"heaped", heaped}, {"left", left}, {"threads", threads}, {"neighbours", neighbours}, {"worn", worn},
 };
 
 int main(int argc, char **argv)

@@ -393,16 +393,17 @@ void remap_end(struct moved *m)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* take keeps what a child will have in place of a piece of the file. */
+/* take keeps what a child will have in place of a piece of the file. It allocates no memory of malloc, whose own pages
+ * may be among those that were moved: they must not change between the first copy and the fork. */
 static bool take(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
-	struct snapshot *s = malloc(sizeof(*s));
+	struct snapshot *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (!s)
+	if (s == MAP_FAILED)
 		return false;
 	*s = (struct snapshot){snapshots, at, copy_private(w, offset, len, prot), len};
 	if (!s->copy) {
-		free(s);
+		munmap(s, sizeof(*s));
 		return false;
 	}
 	snapshots = s;
@@ -422,7 +423,7 @@ static void before(void)
 
 static void drop_snapshots(void (*f)(struct snapshot *s))
 {
-	for (struct snapshot *s; (s = snapshots); free(s)) {
+	for (struct snapshot *s; (s = snapshots); munmap(s, sizeof(*s))) {
 		snapshots = s->next;
 		f(s);
 	}
@@ -442,12 +443,14 @@ static void place(struct snapshot *s)
 		unmap(s);
 }
 
-/* in_child gives the child its copies. It has no part in the files any more, and moves memory of its own to others. */
+/* in_child_first gives the child its copies, before anything stores into pages that it shares with its parent. */
+static void in_child_first(void) { drop_snapshots(place); }
+
+/* in_child: the child has no part in the files any more, and moves memory of its own to others. */
 static void in_child(void)
 {
 	struct window *w;
 
-	drop_snapshots(place);
 	for (struct moved *m = records; m; m = m->next)
 		m->in = NULL;
 	while ((w = windows)) {
@@ -459,6 +462,7 @@ static void in_child(void)
 
 static void watch_forks(void)
 {
+	pthread_atfork(NULL, NULL, in_child_first);
 	fds_watch(); /* before, as mappings are looked at with the lock held */
 	pthread_atfork(before, after, in_child);
 }
