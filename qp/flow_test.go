@@ -196,3 +196,15 @@ func TestFlowWaitFirst(t *testing.T) {
 		t.Errorf("no turn with nothing in flight, a cap of %d and %d needed", f.CongestionWindow(), need)
 	}
 }
+
+// TestPiece: a READ asks for a quarter of the window, and for more if few can follow it.
+func TestPiece(t *testing.T) {
+	f := NewFlow(FlowConfig{Window: 128})
+	for _, c := range []struct{ cost, left, want int }{
+		{1024, 16, 32}, {1024, 8, 32}, {1024, 6, 42}, {1024, 4, 64}, {1024, 1, 64}, {4096, 16, 8}, {4096, 1, 16},
+	} {
+		if got := f.piece(c.cost, c.left); got != c.want {
+			t.Errorf("%d more READs of cost %d: got %d responses, want %d", c.left, c.cost, got, c.want)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func TestShort(t *testing.T) {
 			}
 			got, gotBytes := a.outcome(b, request(a.region))
 			if a.inline != row.inline {
-				t.Errorf("the payload is inline: %v, want %v", a.inline, row.inline)
+				t.Errorf("got a payload that is inline: %v, want %v", a.inline, row.inline)
 			}
 			a, b = newSender(t, d)
 			want, wantBytes := a.outcome(b, request(a.mr)) // memory that the daemon maps
@@ -102,8 +102,8 @@ func TestShort(t *testing.T) {
 				t.Error("the payload is inline although the daemon maps the memory")
 			}
 			if got != want || !bytes.Equal(gotBytes, wantBytes) {
-				t.Errorf("status %v, and %x; memory that the daemon maps: %v, and %x", got, gotBytes[:80], want,
-					wantBytes[:80])
+				t.Errorf("got status %v and %x, want those of memory that the daemon maps, %v and %x", got,
+					gotBytes[:80], want, wantBytes[:80])
 			}
 		})
 	}
@@ -144,10 +144,10 @@ func TestShortKeys(t *testing.T) {
 			e := ib.SGE{Addr: a.region.Addr(), Length: 8, LKey: a.region.LKey()}
 			status, got := a.outcome(b, ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{e}})
 			if status != row.status || a.inline != row.inline {
-				t.Errorf("status %v, inline %v, want %v and %v", status, a.inline, row.status, row.inline)
+				t.Errorf("got status %v, inline %v, want %v and %v", status, a.inline, row.status, row.inline)
 			}
 			if status == ib.WCSuccess && !bytes.Equal(got[:8], a.own[:8]) {
-				t.Errorf("the peer has %x, want %x", got[:8], a.own[:8])
+				t.Errorf("got %x at the peer, want %x", got[:8], a.own[:8])
 			}
 		})
 	}
@@ -159,6 +159,6 @@ func TestShortAllocs(t *testing.T) {
 	s.regions.add(0x100, &region{pd: 1, buf: make([]byte, 100)})
 	wr := ib.SendWR{Opcode: ib.WRSend, SGL: []ib.SGE{{Addr: 10, Length: 8, LKey: 0x100}}}
 	if n := testing.AllocsPerRun(100, func() { s.inlined(&wr) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want none", n)
 	}
 }
