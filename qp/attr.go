@@ -218,9 +218,9 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 	if mask&ib.AttrState != 0 {
 		to = a.State
 	}
-	op := fmt.Sprintf("modify QP %#x %v to %v", uint32(q.cfg.Num), from, to)
+	op := func() string { return fmt.Sprintf("modify QP %#x %v to %v", uint32(q.cfg.Num), from, to) }
 	refuse := func(attr string, value any, allowed string, why error) (ib.QPState, error) {
-		return from, driver.Refuse(op, attr, value, allowed, why)
+		return from, driver.Refuse(op(), attr, value, allowed, why)
 	}
 
 	if to >= ib.NumQPStates {
@@ -241,7 +241,7 @@ func (q *QP) checkModify(a *ib.QPAttr, mask ib.QPAttrMask) (to ib.QPState, err e
 		return refuse("attribute mask", given, fmt.Sprintf("must not have %v in this transition", extra), ib.ErrInvalid)
 	}
 	if given&ib.AttrAV != 0 {
-		if err := CheckAH(op, &a.AH, q.cfg.Limits); err != nil {
+		if err := CheckAH(op(), &a.AH, q.cfg.Limits); err != nil {
 			return from, err
 		}
 		if !validUnicast(a.AH.DGID) {

@@ -107,7 +107,12 @@ func open(o Options) (roce.Device, error) {
 		closeAll(links)
 		return nil, err
 	}
-	w := &watched{Link: links[0], paths: newPaths()}
+	paths, err := newPaths()
+	if err != nil {
+		closeAll(links)
+		return nil, err
+	}
+	w := &watched{Link: links[0], paths: paths}
 	links[0] = w
 	if o.Device.Route == nil {
 		o.Device.Route = w.paths.find

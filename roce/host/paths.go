@@ -16,7 +16,8 @@ import (
 // paths finds the path MTU of connections: what the kernel's route has, which includes what ICMP has told about the
 // destination before. Behind a router a packet of full size is sent first, so that ICMP can tell.
 type paths struct {
-	ns neigh.Namespace // of the device's link
+	ns     neigh.Namespace // of the device's link
+	routes *neigh.Routes   // in ns
 
 	mu     sync.Mutex
 	closed bool
@@ -45,28 +46,32 @@ const (
 	maxNarrower = 3
 )
 
-func newPaths() *paths {
-	return &paths{ns: neigh.CurrentNamespace(), probed: map[netip.Addr]probed{}}
+func newPaths() (*paths, error) {
+	routes, err := neigh.NewRoutes()
+	if err != nil {
+		return nil, err
+	}
+	return &paths{ns: neigh.CurrentNamespace(), routes: routes, probed: map[netip.Addr]probed{}}, nil
 }
 
 // find is roce.Options.Route.
 func (p *paths) find(src, dst netip.Addr, want ib.MTU) (mtu ib.MTU, errno int) {
-	p.inside(func() { mtu, errno = p.path(src, dst, want) })
+	p.whileOpen(func() { mtu, errno = p.path(src, dst, want) })
 	return mtu, errno
 }
 
 // source is roce.Options.Source.
 func (p *paths) source(dst netip.Addr) (src netip.Addr) {
-	p.inside(func() {
-		if r, err := neigh.RouteTo(dst); err == nil {
+	p.whileOpen(func() {
+		if r, err := p.routes.To(dst); err == nil {
 			src = r.Src
 		}
 	})
 	return src
 }
 
-// inside calls f on a thread in the namespace, unless that is gone or the device closed: then nothing is known.
-func (p *paths) inside(f func()) {
+// whileOpen calls f, unless the device is closed: then nothing is known.
+func (p *paths) whileOpen(f func()) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -75,15 +80,12 @@ func (p *paths) inside(f func()) {
 	p.users.Add(1)
 	p.mu.Unlock()
 	defer p.users.Done()
-	_ = p.ns.Do(func() error {
-		f()
-		return nil
-	})
+	f()
 }
 
-// path is find on a thread in the namespace.
+// path is find while the device is open.
 func (p *paths) path(src, dst netip.Addr, want ib.MTU) (ib.MTU, int) {
-	r, err := neigh.RouteTo(dst)
+	r, err := p.routes.To(dst)
 	if errors.Is(err, unix.ENETUNREACH) {
 		return 0, int(unix.ENETUNREACH)
 	}
@@ -93,10 +95,10 @@ func (p *paths) path(src, dst netip.Addr, want ib.MTU) (ib.MTU, int) {
 	if want > ib.MTUFor(minMTU) && r.Gateway.IsValid() && p.isDue(dst, r.MTU) {
 		for range maxNarrower {
 			mtu := min(want, ib.MTUFor(r.MTU))
-			if mtu <= ib.MTUFor(minMTU) || !probe(src, dst, int(mtu)+headers) {
+			if mtu <= ib.MTUFor(minMTU) || !p.probe(src, dst, int(mtu)+headers) {
 				break
 			}
-			if r, err = neigh.RouteTo(dst); err != nil {
+			if r, err = p.routes.To(dst); err != nil {
 				return 0, 0
 			}
 		}
@@ -142,13 +144,18 @@ func (p *paths) close() {
 	p.mu.Unlock()
 	p.users.Wait()
 	p.ns.Close()
+	p.routes.Close()
 }
 
 // probe sends an IP packet of that size to the peer's port 4791, not to be fragmented, and reports whether a router
 // says that it is too long; the kernel then knows what fits. The packet is all zeros, which is a BTH to QP 0: every
 // RoCEv2 device drops it.
-func probe(src, dst netip.Addr, size int) (tooLong bool) {
-	fd, ipHeader := probeSocket(dst)
+func (p *paths) probe(src, dst netip.Addr, size int) (tooLong bool) {
+	fd, ipHeader := -1, 0
+	_ = p.ns.Do(func() error {
+		fd, ipHeader = probeSocket(dst)
+		return nil
+	})
 	if fd < 0 {
 		return false
 	}

@@ -11,9 +11,9 @@ import (
 func finder(t *testing.T, a, b *linktest.Namespace) (find func(when string)) {
 	t.Helper()
 	var p *paths
-	if err := a.Do(func() error {
-		p = newPaths()
-		return nil
+	if err := a.Do(func() (err error) {
+		p, err = newPaths()
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

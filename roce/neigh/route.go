@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Route is the route of packets to an address.
@@ -17,25 +18,61 @@ type Route struct {
 	MTU     int        // of the route, or else of the interface
 }
 
-// RouteTo asks the kernel for the route to dst.
-func RouteTo(dst netip.Addr) (Route, error) {
-	found, err := netlink.RouteGetWithOptions(dst.AsSlice(), nil)
+// Routes asks the kernel for routes, in the network namespace in which it was made. Several goroutines may call To at
+// once; Close comes last.
+type Routes struct {
+	netlink *netlink.Handle
+	ioctl   netdevice
+}
+
+// NewRoutes opens the two sockets of a Routes.
+func NewRoutes() (*Routes, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("ask for routes: %w", err)
+	}
+	n, err := newNetdevice()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("ask for routes: %w", err)
+	}
+	return &Routes{h, n}, nil
+}
+
+// Close closes the sockets.
+func (r *Routes) Close() {
+	r.netlink.Close()
+	r.ioctl.close()
+}
+
+// To returns the route to dst.
+func (r *Routes) To(dst netip.Addr) (Route, error) {
+	found, err := r.netlink.RouteGetWithOptions(dst.AsSlice(), nil)
 	if err != nil {
 		return Route{}, fmt.Errorf("route to %v: %w", dst, err)
 	}
 	if len(found) == 0 {
 		return Route{}, fmt.Errorf("route to %v: there is none", dst)
 	}
-	l, err := netlink.LinkByIndex(found[0].LinkIndex)
+	to := Route{Index: found[0].LinkIndex, MTU: found[0].MTU, Gateway: gateway(&found[0])}
+	to.Src, _ = addrOf(found[0].Src)
+	if to.NetIf, err = r.ioctl.name(to.Index); err == nil && to.MTU == 0 {
+		to.MTU, err = r.ioctl.mtu(to.NetIf)
+	}
 	if err != nil {
-		return Route{}, fmt.Errorf("route to %v: interface %d: %w", dst, found[0].LinkIndex, err)
+		return Route{}, fmt.Errorf("route to %v: interface %d: %w", dst, to.Index, err)
 	}
-	r := Route{NetIf: l.Attrs().Name, Index: found[0].LinkIndex, MTU: l.Attrs().MTU, Gateway: gateway(&found[0])}
-	if found[0].MTU != 0 {
-		r.MTU = found[0].MTU
+	return to, nil
+}
+
+// RouteTo asks the kernel once for the route to dst.
+func RouteTo(dst netip.Addr) (Route, error) {
+	r, err := NewRoutes()
+	if err != nil {
+		return Route{}, err
 	}
-	r.Src, _ = addrOf(found[0].Src)
-	return r, nil
+	defer r.Close()
+	return r.To(dst)
 }
 
 // gateway returns the router of a route, which may be of the other IP version

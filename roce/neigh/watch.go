@@ -41,7 +41,7 @@ func (s *LinkState) equal(o *LinkState) bool {
 //
 // stop ends the watch and waits for a running call of changed. It may be called more than once, but not by changed.
 func WatchLink(name string, addrs []netip.Addr, changed func(LinkState) error) (stop func(), err error) {
-	w := &watch{changed: changed, speeds: noEthtool, ended: make(chan struct{})}
+	w := &watch{changed: changed, speeds: noNetdevice, ended: make(chan struct{})}
 	if err := w.open(name, addrs); err != nil {
 		w.close()
 		return nil, fmt.Errorf("watch interface %s: %w", name, err)
@@ -63,7 +63,7 @@ type watch struct {
 
 	events *nl.NetlinkSocket
 	ask    *netlink.Handle
-	speeds ethtool
+	speeds netdevice
 	last   LinkState // the last state passed to changed
 	told   bool      // changed has been called
 	again  bool      // changed must be called again
@@ -87,7 +87,7 @@ func (w *watch) open(name string, addrs []netip.Addr) (err error) {
 	if w.ask, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	if w.speeds, err = newEthtool(); err != nil {
+	if w.speeds, err = newNetdevice(); err != nil {
 		return err
 	}
 	have, err := w.ask.LinkByName(name)
