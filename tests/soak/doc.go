@@ -10,7 +10,7 @@
 // A run is phases: faults (faults_test.go), the end of retries, and calm, in turn. Whatever fails is an entry of the
 // ledger (ledger_test.go). In a calm phase nothing may fail; at other times a fault that was active must explain it.
 // Descriptors and resident memory of the daemons are the same in the first and in the last calm phase
-// (memory_test.go).
+// (watch_test.go).
 //
 // The seed chooses phases, faults, and what programs send. It is printed; it repeats the choices, not the timing.
 package soak
