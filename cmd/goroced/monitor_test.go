@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
@@ -204,20 +203,12 @@ func TestPrometheus(t *testing.T) {
 		return json.NewDecoder(r.Body).Decode(answer)
 	}
 	d := readDashboard(t)
-	var missing []string
-	until := time.Now().Add(time.Minute)
-	for queries := d.queries(); len(queries) > 0 && time.Now().Before(until); queries = missing {
-		missing = nil
-		for _, query := range queries {
+	for _, query := range d.queries() {
+		require.Until(t, "Prometheus answers "+query, func() bool {
 			var answer struct{ Data struct{ Result []any } }
-			if err := ask("query?query="+url.QueryEscape(query), &answer); err != nil || len(answer.Data.Result) == 0 {
-				missing = append(missing, query)
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	for _, query := range missing {
-		t.Errorf("Prometheus has no answer to %s", query)
+			err := ask("query?query="+url.QueryEscape(query), &answer)
+			return err == nil && len(answer.Data.Result) > 0
+		})
 	}
 	var rules struct {
 		Data struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/goroce/roce"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -105,7 +106,7 @@ func TestLiveCapture(t *testing.T) {
 	}
 	select {
 	case <-c.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(require.Patience):
 		t.Fatal("the capture goes on after the device was closed")
 	}
 	if err := c.Close(); err != nil {

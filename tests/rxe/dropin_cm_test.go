@@ -2,13 +2,13 @@ package rxe
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
 	"github.com/goroce/goroce/tests/require"
@@ -155,24 +155,22 @@ func (p *cmPlay) overLibrary(ctx context.Context, words []string) *exec.Cmd {
 // awaitHost waits until a shell condition holds in the host's network.
 func (p *cmPlay) awaitHost(ctx context.Context, us *ourProcess, condition string) {
 	p.Helper()
-	for p.lab.HostCommand(ctx, "sh", "-c", condition).Run() != nil {
+	require.Until(p, fmt.Sprintf("%v is ready: %s", us.Args, condition), func() bool {
 		if ctx.Err() != nil {
 			p.Fatalf("%v is not ready (%s): %v\n%s", us.Args, condition, ctx.Err(), us.output())
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return p.lab.HostCommand(ctx, "sh", "-c", condition).Run() == nil
+	})
 }
 
 // awaitListener waits until a program over the library listens.
 func (p *cmPlay) awaitListener(ctx context.Context, us *ourProcess) {
 	p.Helper()
-	for ; ; time.Sleep(20 * time.Millisecond) {
+	require.Until(p, fmt.Sprintf("%v listens", us.Args), func() bool {
 		out, err := p.lab.HostCommandAs(ctx, "nobody", p.goroced, "cm", "--admin", p.daemon.admin).CombinedOutput()
-		if strings.Contains(string(out), "state LISTEN") {
-			return
-		}
 		if ctx.Err() != nil {
 			p.Fatalf("%v does not listen: %v\n%s\n%s", us.Args, err, out, us.output())
 		}
-	}
+		return strings.Contains(string(out), "state LISTEN")
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/goroce/roce/link/udp"
 	"github.com/goroce/goroce/roce/link/wrap"
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // holdable is a link whose Recv, in the middle of a turn, or Wait, between two turns, a test can make hang.
@@ -55,18 +56,12 @@ func TestAlive(t *testing.T) {
 	for what, lock := range map[string]*sync.Mutex{"in a turn": &held.recv, "between two turns": &held.wait} {
 		must(t, s.Alive(t.Context()))
 		lock.Lock()
-		for deadline := time.Now().Add(time.Minute); ; { // until shard 0 has taken its turn in time, and shard 1 hangs
+		require.Until(t, what+": shard 1 alone takes no turns", func() bool {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, stuck)
-			err = s.Alive(ctx)
-			cancel()
-			if errors.Is(err, stuck) && strings.HasPrefix(err.Error(), "shards [1] of device blue take no turns") {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("%s: got %v, want that shard 1 alone takes no turns", what, err)
-				break
-			}
-		}
+			defer cancel()
+			err := s.Alive(ctx)
+			return errors.Is(err, stuck) && strings.HasPrefix(err.Error(), "shards [1] of device blue take no turns")
+		})
 		lock.Unlock()
 	}
 	must(t, s.Alive(t.Context()))

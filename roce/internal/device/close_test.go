@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/goroce/roce/link"
 	"github.com/goroce/goroce/roce/link/mem"
 	"github.com/goroce/goroce/roce/link/wrap"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestCloseWithWorkPosted closes devices while work is posted: a doorbell that no turn
@@ -30,7 +31,7 @@ func TestCloseWithWorkPosted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(require.Patience):
 			t.Fatal("Close did not return within 20 s")
 		}
 		w.b.dev.Close()

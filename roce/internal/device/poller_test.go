@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // pollUntilAside polls until the device's goroutine stands aside.
 func (w *world) pollUntilAside(h *host) {
 	w.t.Helper()
 	var wcs [1]ib.WC
-	for end := time.Now().Add(20 * time.Second); !h.dev.StandsAside(); {
+	for end := time.Now().Add(require.Patience); !h.dev.StandsAside(); {
 		if n, err := h.cq.Poll(wcs[:]); n != 0 || err != nil {
 			w.t.Fatalf("%d completions, %v", n, err)
 		}

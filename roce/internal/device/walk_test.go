@@ -88,11 +88,12 @@ func walk(t *testing.T, seed uint64, shards, goroutines, steps int) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); !before.covers(remains()); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("seed %d: before %v; after Close %v\n%s", seed, before, remains(), stacks())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d: before %v; after Close %v\n%s", seed, before, remains(), stacks())
 		}
-	}
+	})
+	require.Until(t, "nothing is left of the device", func() bool { return before.covers(remains()) })
 }
 
 // remaining counts the resources that a device could leave behind in its process.

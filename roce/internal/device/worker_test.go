@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/goroce/mr"
 	"github.com/goroce/goroce/qp/ring"
 	"github.com/goroce/goroce/roce/internal/device"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // gated is memory whose accesses block while its gate is shut.
@@ -90,7 +91,7 @@ func await[T any](t *testing.T, what string, c <-chan T) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(20 * time.Second):
+	case <-time.After(require.Patience):
 		t.Fatalf("%s: not within 20 s", what)
 	}
 }
