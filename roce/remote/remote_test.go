@@ -161,11 +161,13 @@ func TestVanish(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			some := 0
-			simtest.Run(t, bad, func(t *testing.T, n *simtest.Net) {
+			slow := bad
+			slow.Fault.Rate = 2e9 // bits a second: size bytes take 8.4 ms at least, and the host vanishes before
+			simtest.Run(t, slow, func(t *testing.T, n *simtest.Net) {
 				const size = 2 << 20
 				buf, clients := offer(t, n, size)
 				m, data := clients[0], pattern(n.Seed(), size)
-				time.AfterFunc(time.Duration(n.Seed()%20)*600*time.Microsecond, func() { vanish(n.Hosts[2]) })
+				time.AfterFunc(time.Duration(n.Seed()%20)*400*time.Microsecond, func() { vanish(n.Hosts[2]) })
 				k, err := m.WriteAt(t.Context(), data, 0)
 				if !errors.Is(err, &ib.WCError{Status: ib.WCRetryExcErr}) && !errors.Is(err, &ib.WCError{
 					Status: ib.WCWRFlushErr}) {
