@@ -45,30 +45,29 @@ func lookup(ctx context.Context, space ib.PortSpace, hostPort string) (addrs []n
 	return addrs, port, err
 }
 
-// choose returns the first of the remote addresses that can be reached from an address of the device, and that source
-// address. local, if valid, is the source address that the caller wants.
-func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote, src netip.Addr, err error) {
+// choose returns the first of the remote addresses that can be reached from an address of the device, or from local if
+// that is valid.
+func choose(gids []ib.GIDEntry, remotes []netip.Addr, local netip.Addr) (remote netip.Addr, err error) {
 	for _, r := range remotes {
 		if r.IsMulticast() || r.IsUnspecified() {
-			return r, r, refuse("find a path", "address", r, "the peer's own address, no group")
+			return r, refuse("find a path", "address", r, "the peer's own address, no group")
 		}
 		if !local.IsValid() {
-			if e, ok := ib.SourceGID(gids, r.WithZone("")); ok {
-				return r, e.GID.Addr(), nil
+			if _, ok := ib.SourceGID(gids, r.WithZone("")); ok {
+				return r, nil
 			}
 		} else if local.Is4() == r.Is4() {
 			if !holds(gids, local) {
-				return r, local, refuse("find a path", "local address", local,
-					"one of the device: "+driver.ListGIDs(gids))
+				return r, refuse("find a path", "local address", local, "one of the device: "+driver.ListGIDs(gids))
 			}
-			return r, local, nil
+			return r, nil
 		}
 	}
 	if local.IsValid() {
-		return remote, src, refuse("find a path", "Local", local,
+		return remote, refuse("find a path", "Local", local,
 			fmt.Sprintf("an address of the same family as the peer's, %v", remotes))
 	}
-	return remote, src, refuse("find a path", "address", remotes,
+	return remote, refuse("find a path", "address", remotes,
 		"one of the family and scope of an address of the device: "+driver.ListGIDs(gids))
 }
 
@@ -97,11 +96,11 @@ func (c *CM) route(ctx context.Context, addr string, o *Config) (r route, err er
 	if err != nil {
 		return r, err
 	}
-	want := driver.PlainAddr(o.Local.Addr())
-	if want.IsValid() && want.IsUnspecified() {
-		want = netip.Addr{}
+	local := driver.PlainAddr(o.Local.Addr())
+	if local.IsValid() && local.IsUnspecified() {
+		local = netip.Addr{} // which ResolveAddr chooses
 	}
-	remote, local, err := choose(gids, remotes, want)
+	remote, err := choose(gids, remotes, local)
 	if err != nil {
 		return r, err
 	}

@@ -45,30 +45,29 @@ func TestChoose(t *testing.T) {
 	names := []netip.Addr{netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("192.0.2.2"),
 		netip.MustParseAddr("192.0.2.3")}
 	for _, tt := range []struct {
-		table               []ib.GIDEntry
-		local               string
-		remote, from, fails string
+		table         []ib.GIDEntry
+		local         string
+		remote, fails string
 	}{
-		{gidTable("192.0.2.1"), "", "192.0.2.2", "192.0.2.1", ""},
-		{gidTable("192.0.2.1", "2001:db8::1"), "", "2001:db8::2", "2001:db8::1", ""},
-		{gidTable("192.0.2.1", "2001:db8::1"), "192.0.2.1", "192.0.2.2", "192.0.2.1", ""},
-		{gidTable("192.0.2.1"), "192.0.2.9", "", "", "one of the device: 192.0.2.1"},
-		{gidTable("192.0.2.1"), "2001:db8::9", "", "", "one of the device: 192.0.2.1"},
-		{gidTable("fe80::1"), "", "", "", "of the device: fe80::1"},
-		{nil, "", "", "", "family and scope"},
+		{gidTable("192.0.2.1"), "", "192.0.2.2", ""},
+		{gidTable("192.0.2.1", "2001:db8::1"), "", "2001:db8::2", ""},
+		{gidTable("192.0.2.1", "2001:db8::1"), "192.0.2.1", "192.0.2.2", ""},
+		{gidTable("192.0.2.1"), "192.0.2.9", "", "one of the device: 192.0.2.1"},
+		{gidTable("192.0.2.1"), "2001:db8::9", "", "one of the device: 192.0.2.1"},
+		{gidTable("fe80::1"), "", "", "of the device: fe80::1"},
+		{nil, "", "", "family and scope"},
 	} {
 		var local netip.Addr
 		if tt.local != "" {
 			local = netip.MustParseAddr(tt.local)
 		}
-		remote, from, err := rdmacm.Choose(tt.table, names, local)
+		remote, err := rdmacm.Choose(tt.table, names, local)
 		if tt.fails != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.fails) {
 				t.Errorf("%v from %s: %v, which does not say %q", tt.table, tt.local, err, tt.fails)
 			}
-		} else if err != nil || remote.String() != tt.remote || from.String() != tt.from {
-			t.Errorf("%v from %s: %v from %v, %v; want %s from %s", tt.table, tt.local, remote, from, err, tt.remote,
-				tt.from)
+		} else if err != nil || remote.String() != tt.remote {
+			t.Errorf("%v from %s: %v, %v; want %s", tt.table, tt.local, remote, err, tt.remote)
 		}
 	}
 }

@@ -113,10 +113,16 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 		return driver.Refuse(op, "destination", to, fmt.Sprintf("an address of the family of the local one, %v", from),
 			ib.ErrInvalid)
 	}
-	if !from.IsUnspecified() {
-		if from, err = p.localAddr(op, from); err != nil {
+	if from.IsUnspecified() { // the kernel's routes may lead through another device
+		gids, err := p.dev.GIDs(1)
+		if err != nil {
 			return err
 		}
+		if e, ok := ib.SourceGID(gids, to); ok {
+			from = e.GID.Addr()
+		}
+	} else if from, err = p.localAddr(op, from); err != nil {
+		return err
 	}
 	var src C.struct_rnic_addr
 	if id.state == cmIdle {
