@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestDemoDaemonOrder: what a daemon has captured and what the programs have noted are drawn causes first, in every
@@ -20,7 +22,7 @@ func TestDemoDaemonOrder(t *testing.T) {
 		{"post COMPARE", "CmpSwap psn=109", "ATOMIC ACK psn=109", "completion: COMPARE", "post FETCH",
 			"FetchAdd psn=110", "ATOMIC ACK psn=110", "completion: FETCH"},
 	}
-	for range 5 {
+	for range require.Rounds(2, 5) {
 		// In ASCII nothing of a ladder is broken into several lines but labels, behind their PSNs.
 		text := success(t, append([]string{"demo", "--ascii"}, append(d.client, d.admin...)...)...)
 		_, ladders, _ := strings.Cut(text, "\n1. ")

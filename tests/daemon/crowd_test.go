@@ -76,7 +76,7 @@ func TestCrowd(t *testing.T) {
 				require.Until(t, "an attacker has objects", func() bool { return a.objectsOf(c.pid) > 0 })
 			}
 			var calm, crowded float64 // messages a second
-			turns := require.Rounds(10, 60)
+			turns := require.Rounds(4, 60)
 			for range turns {
 				crowded += by.rate(time.Second)
 				if now := a.usage(); now.rssKiB > before.rssKiB+crowdKiB+moreRSS && !raceDetector() {

@@ -34,22 +34,22 @@ const (
 	mpichUCX = "-genv UCX_TLS rc_v,self -genv MPIR_CVAR_NOLOCAL 1 "
 )
 
-// mpiRows returns a row for each place.
-func mpiRows(l launcher, options, setup, command, says string, ci bool) []row {
-	r := row{setup: setup, says: says, program: program(command), ci: ci, limit: 5 * time.Minute, network: true}
+// mpiRows returns a row for each place. .ci/run plays that of one place, or none if ci is 0: ranks take all processors.
+func mpiRows(l launcher, options, setup, command, says string, ci place) []row {
+	r := row{setup: setup, says: says, program: program(command), limit: 5 * time.Minute, network: true}
 	one, two := r, r
-	one.client, one.only = l.one+options+command, oneHost
-	two.client, two.only, two.root = l.two+options+command, twoHosts, true
+	one.client, one.only, one.ci = l.one+options+command, oneHost, ci == oneHost
+	two.client, two.only, two.ci, two.root = l.two+options+command, twoHosts, ci == twoHosts, true
 	return []row{one, two}
 }
 
 var openMPIFamily = &family{name: "Open MPI", from: []string{"netpipe-openmpi", "openmpi-bin"}, rows: join(
-	mpiRows(openMPI, ompiUCX, "", "NPopenmpi -u 65536 -n 20", `Completed with|Mbps`, true),
-	mpiRows(openMPI, ompiOFI, "", "NPopenmpi -u 65536 -n 20", `Completed with|Mbps`, false),
+	mpiRows(openMPI, ompiUCX, "", "NPopenmpi -u 65536 -n 20", `Completed with|Mbps`, twoHosts),
+	mpiRows(openMPI, ompiOFI, "", "NPopenmpi -u 65536 -n 20", `Completed with|Mbps`, 0),
 )}
 
 var mpichFamily = &family{name: "MPICH", from: []string{"netpipe-mpich2", "mpich"}, rows: join(
-	mpiRows(mpich, mpichUCX, "", "NPmpich2 -u 65536 -n 20", `Completed with|Mbps`, true),
+	mpiRows(mpich, mpichUCX, "", "NPmpich2 -u 65536 -n 20", `Completed with|Mbps`, oneHost),
 )}
 
 // join makes one list of lists.
@@ -68,7 +68,7 @@ const (
 
 // ucxRows returns a program's rows over Open MPI and UCX.
 func ucxRows(options, setup, command, says string) []row {
-	return mpiRows(openMPI, ompiUCX+options, setup, command, says, false)
+	return mpiRows(openMPI, ompiUCX+options, setup, command, says, 0)
 }
 
 var hpcc = &family{name: "HPC Challenge", from: []string{"hpcc"}, rows: ucxRows("--wdir {dir} ",

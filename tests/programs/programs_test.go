@@ -59,8 +59,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPrograms plays the rows of .ci/run at each place; with GOROCE_FULL=1 those that need no package beside what
-// .ci/packages installs.
+// TestPrograms plays the rows of .ci/run, which need no package beside what .ci/packages installs. An ordinary user
+// plays those of one host, and root, without GOROCE_FULL=1, the others only.
 func TestPrograms(t *testing.T) {
 	require.Command(t, "cc")
 	b, err := newBench(t.Context())
@@ -83,8 +83,11 @@ func TestPrograms(t *testing.T) {
 
 // test plays a row.
 func (b *bench) test(t *testing.T, r row, where place) {
-	if where == twoHosts || r.network || r.root {
+	switch {
+	case where == twoHosts || r.network || r.root:
 		require.Root(t)
+	case os.Geteuid() == 0:
+		require.FullRun(t, "an ordinary user plays it")
 	}
 	for _, name := range r.family.from {
 		if out, _ := exec.Command("dpkg-query", "-W", "-f", "${db:Status-Status}",

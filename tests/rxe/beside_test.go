@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/roce/daemon/dropin"
+	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -17,6 +18,7 @@ const besideTimeout = 3 * time.Minute
 // the daemon's device only, and others the kernel's only. Both work at the same time. tests/dropin's TestBesideKernel
 // has the same on machines without these modules.
 func TestBeside(t *testing.T) {
+	require.FullRun(t, "goroced starts a dozen times in an emulated guest")
 	programs := buildCM(t)
 	libs := buildLibraries(t, programs["goroced"])
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {

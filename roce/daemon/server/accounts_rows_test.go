@@ -268,7 +268,7 @@ func (c *accountant) makeWithFile(op abi.Op, body []byte) {
 // largeFile shares a memfd with two pages for each of often.
 func (c *accountant) largeFile() abi.Handle {
 	c.t.Helper()
-	fd := newMemfd(c.t, 2*often*4096, unix.F_SEAL_SHRINK)
+	fd := newMemfd(c.t, 2*int64(often)*4096, unix.F_SEAL_SHRINK)
 	defer unix.Close(fd)
 	return c.make(abi.OpShareMemory, nil, fd)
 }

@@ -28,7 +28,7 @@ type accountant struct {
 }
 
 // often is how often a row does its request, unless the protocol allows less.
-const often = 10_000
+var often = require.Rounds(2_500, 10_000)
 
 // accountRow is a wasteful way to do a request.
 type accountRow struct {

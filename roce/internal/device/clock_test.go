@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/goroce/goroce/ib"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // TestTimeGoesOn: the time of a shard never goes back, whether its own goroutine, a polling
 // application, a posting application or a verb drives it, and however long a turn takes: the
 // timestamps of a CQ are in order, and the device's clock is not behind them.
 func TestTimeGoesOn(t *testing.T) {
-	const size, depth, rounds = 1 << 16, 32, 1000
+	const size, depth = 1 << 16, 32
+	rounds := require.Rounds(200, 1000)
 	w := newLive(t, 2*size)
 	w.b = &host{dev: w.a.dev, pd: w.a.pd, cq: w.a.cq, buf: w.a.buf, mr: w.a.mr}
 	w.connectTo(w.a.gid(), w.a.gid(), ib.MTU1024, nil)

@@ -56,6 +56,7 @@ func TestProblems(t *testing.T) {
 	require.Root(t)
 	for _, p := range problems {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			require.Command(t, "ip")
 			if p.needs != "" {
 				require.Command(t, p.needs)
