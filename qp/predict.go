@@ -25,7 +25,7 @@ func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
 	}
 	r.wrote(1)
 	if p.AckReq {
-		r.oweACK(now)
+		r.oweACK(now, 1)
 	}
 	return true
 }
@@ -47,16 +47,21 @@ func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) 
 	if !r.holds(p) {
 		return r.lateTrain(p, frames, size)
 	}
+	asks := 0
 	for at := 0; at < len(frames); at += size {
 		frame := frames[at:]
 		if !mr.WriteHeld(r.again, wire.AlikeVA(frame), payloadLike(p, frame)) {
 			break
+		}
+		if wire.AlikeAsks(frame) {
+			asks++
 		}
 		n++
 	}
 	mr.Release(r.again)
 	if n > 0 {
 		r.wrote(n)
+		r.oweACK(r.q.now, asks)
 	}
 	return n
 }
@@ -85,7 +90,11 @@ func (r *responder) lateTrain(p *wire.Packet, frames []byte, size int) (taken in
 func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	each, head, va := len(p.Payload), wire.AlikeLen(p.Opcode), wire.AlikeVA(frames)
 	most := min(len(frames)/size, r.q.late.room(), max(maxLateRun/each, 1))
+	asks := 0
 	for n < most && wire.AlikeVA(frames[n*size:]) == va+uint64(n*each) {
+		if wire.AlikeAsks(frames[n*size:]) {
+			asks++
+		}
 		n++
 	}
 	span, ok := mr.Late(r.again, p.RETH.RKey, va, uint64(n*each))
@@ -100,7 +109,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	r.owed.discarding = false
 	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn = r.epsn.Add(n)
-	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, ackReq: p.AckReq}, 1)
+	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, asks: asks}, 1)
 	return n
 }
 

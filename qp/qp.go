@@ -244,9 +244,7 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 			q.resp.catchUp(now)
 		}
 	}
-	if n > 0 {
-		q.recordReceived(&p, n-1)
-	}
+	q.recordAlike(&p, frames[:n*size], size)
 	q.countMarked(&p, n)
 	q.settle()
 	return n

@@ -169,6 +169,27 @@ func (q *QP) recordReceived(p *wire.Packet, more int) {
 	}
 }
 
+// recordAlike records frames of size bytes, of which p is the first (HandleAlike). Packets whose addresses follow each
+// other share a record, up to one that asks for an ACK.
+func (q *QP) recordAlike(p *wire.Packet, frames []byte, size int) {
+	head, each := p.Opcode.HeaderLen(), uint64(len(p.Payload))
+	for len(frames) > 0 {
+		n := 1
+		if head == wire.BTHLen {
+			n = len(frames) / size
+		} else {
+			p.RETH.VA, p.AckReq = wire.AlikeVA(frames), wire.AlikeAsks(frames)
+			for va := p.RETH.VA; n*size < len(frames) && !wire.AlikeAsks(frames[n*size:]); n++ {
+				if va += each; wire.AlikeVA(frames[n*size:]) != va {
+					break
+				}
+			}
+		}
+		q.recordReceived(p, n-1)
+		p.PSN, frames = p.PSN.Add(n), frames[n*size:]
+	}
+}
+
 // hasPeer reports whether the state is one in which the QP takes packets.
 func (q *QP) hasPeer() bool { return q.state >= ib.StateRTR && q.state != ib.StateErr }
 

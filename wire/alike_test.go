@@ -46,10 +46,12 @@ func TestAlike(t *testing.T) {
 			frame[i] ^= 1
 		}
 		frame[8] |= 0x80
-		if Alike(frame, before) {
-			t.Errorf("%v: alike though it asks for an ACK", op)
+		if got, want := Alike(frame, before), op == RCWriteOnly; got != want || !AlikeAsks(frame) {
+			t.Errorf("%v: alike though it asks for an ACK: %v, want %v", op, got, want)
 		}
-		frame[8] &= 0x7F
+		if frame[8] &= 0x7F; AlikeAsks(frame) {
+			t.Errorf("%v: asks for an ACK", op)
+		}
 		for _, short := range [][]byte{nil, frame[:8], frame[:op.HeaderLen()+ICRCLen-1], frame[:len(frame)-4]} {
 			if Alike(short, before) || Alike(short, short) {
 				t.Errorf("%v: %d bytes are alike", op, len(short))
