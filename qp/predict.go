@@ -8,9 +8,9 @@ import (
 
 // This file is header prediction: in a fast stream most packets are like the one
 // before, and need only a few of the checks (V. Jacobson, 4BSD header prediction,
-// 1990). All other packets take the normal path, which makes every check. A requester
-// emits alike packets as one element, a train; a responder or completer handles a
-// sequence of alike frames in one call, up to the first that is not as predicted.
+// 1990). All other packets take the normal path, which makes every check. A responder or
+// completer handles a sequence of alike frames, which a requester has sent as a train
+// (train.go), in one call, up to the first that is not as predicted.
 
 // foreseen executes p and returns true if p is a WRITE ONLY with the expected PSN to
 // the region of the latest WRITE, as those of a train are.
@@ -189,47 +189,4 @@ func (r *responder) wrote(n int) {
 	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
 	r.acked = r.epsn.Add(-1)
-}
-
-// train makes the next packets of the message, which are like tx, follow tx in a train:
-// up to most packets that need no AckReq and are not the last. It returns how many.
-func (r *requester) train(tx *TxPacket, most int) int {
-	psn := r.win.nxt
-	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again ||
-		tx.PSN.Add(1) != psn || r.cur == r.tail {
-		return 0
-	}
-	s := r.slot(r.cur)
-	if !s.begun || s.first == psn || tx.SGL == nil && !s.slow {
-		return 0
-	}
-	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1,
-		r.askEvery()-1-int(r.ackReqs.since), r.q.pace.train(s.cost)-1, r.q.flow.pace.train(r.q.now, s.cost)-1)
-	if n <= 0 {
-		return 0
-	}
-	tx.Train = n
-	r.advance(s, n)
-	r.ackReqs.since += int32(n)
-	return n
-}
-
-// staysAlike caps n, how many packets of a message may follow tx, at those whose
-// payloads lie in the same chunk, if the payload was fetched.
-func (tx *TxPacket) staysAlike(n int) int {
-	if tx.Inline == nil {
-		return n
-	}
-	return min(n, len(tx.Inline)/tx.Len-1)
-}
-
-// readTrain makes MIDDLEs of a READ's response follow tx in a train, likewise.
-func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
-	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
-		return 0
-	}
-	n := max(min(most, tx.staysAlike(s.end.Sub(s.cursor)-1)), 0)
-	tx.Train = n
-	s.cursor = s.cursor.Add(n)
-	return n
 }

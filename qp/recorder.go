@@ -133,18 +133,33 @@ func (q *QP) recordSent(now ib.Instant, out []TxPacket) {
 	if r := q.recorder(); r != nil {
 		for i := range out {
 			r.sent(now, &out[i])
+			r.sentMessages(out[i].messages)
 		}
 	}
 }
 
 func (r *Ring) sent(now ib.Instant, p *TxPacket) {
 	rec := r.add()
-	rest := rec.setPacket(RecordSent, now, &p.Packet, p.Len, p.Train)
+	more := p.Train
+	if p.messages != nil {
+		more = 0
+	}
+	rest := rec.setPacket(RecordSent, now, &p.Packet, p.Len, more)
 	if p.Again {
 		rec.psn |= flagAgain
 	}
 	if rest {
 		r.add().setHeaders(&p.Packet)
+	}
+}
+
+// sentMessages records the messages behind the packet of the latest record.
+func (r *Ring) sentMessages(list []sendWQE) {
+	rec := *r.last(1)
+	for i := range list {
+		rec.Addr = list[i].wr.RemoteAddr
+		rec.psn = rec.psn&^uint32(ib.PSNMask) | uint32(rec.PSN().Add(1))
+		*r.add() = rec
 	}
 }
 

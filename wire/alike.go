@@ -20,12 +20,12 @@ var alikeLens = [256]uint8{
 // AlikeLen returns the length of the headers of packets with this opcode, 0 if such packets can never be alike.
 func AlikeLen(op Opcode) int { return int(alikeLens[op]) }
 
-// PutAlike writes to frame the headers of the packet after the one whose headers are in before. It does not ask for an
-// ACK. va is the address of a WRITE ONLY; other packets have none.
-func PutAlike(frame, before []byte, psn ib.PSN, va uint64) {
+// PutAlike writes to frame the headers of the packet after the one whose headers are in before. va is the address of a
+// WRITE ONLY; other packets have none, and do not ask for an ACK.
+func PutAlike(frame, before []byte, psn ib.PSN, va uint64, asks bool) {
 	n := AlikeLen(Opcode(before[0]))
 	copy(frame[:n], before[:n])
-	binary.BigEndian.PutUint32(frame[8:], uint32(psn&ib.PSNMask))
+	binary.BigEndian.PutUint32(frame[8:], uint32(flag(asks, bthAckReq))<<24|uint32(psn&ib.PSNMask))
 	if n > BTHLen {
 		binary.BigEndian.PutUint64(frame[BTHLen:], va)
 	}

@@ -51,12 +51,11 @@ func (s *sendSlot) put(wr *ib.SendWR) {
 
 // get is the inverse of put. It leaves SGL and Inline, which the caller sets.
 func (s *sendSlot) get(wr *ib.SendWR) {
-	*wr = ib.SendWR{
-		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags), SGL: wr.SGL, Inline: wr.Inline,
-		Imm: s.imm, RemoteSRQ: s.remoteSRQ, RemoteAddr: s.remoteAddr, RKey: ib.Key(s.rkey),
-		RemoteQPN: ib.QPN(s.remoteQPN), Compare: s.compare, Swap: s.swap,
-		AH: ib.AHNum(s.ah), RemoteQKey: s.remoteQKey,
-	}
+	wr.ID, wr.Opcode, wr.Flags = s.id, ib.WROpcode(s.opcode), ib.SendFlags(s.flags)
+	wr.Imm, wr.RemoteSRQ, wr.InvalidateKey = s.imm, s.remoteSRQ, 0
+	wr.RemoteAddr, wr.RKey, wr.Compare, wr.Swap = s.remoteAddr, ib.Key(s.rkey), s.compare, s.swap
+	wr.RemoteQPN, wr.AH, wr.RemoteQKey = ib.QPN(s.remoteQPN), ib.AHNum(s.ah), s.remoteQKey
+	wr.Bind, wr.Flush = ib.MWBind{}, ib.Flush{}
 	switch wr.Opcode {
 	case ib.WRSendInv, ib.WRLocalInv:
 		wr.Imm, wr.InvalidateKey = 0, ib.Key(s.imm)
