@@ -231,7 +231,7 @@ func (q *QP) recordPosted(wr *ib.SendWR) {
 	for i := range wr.SGL {
 		n += wr.SGL[i].Length
 	}
-	*r.add() = Record{At: q.now, Kind: RecordPosted, Code: uint8(wr.Opcode), Addr: wr.ID, Extra: n}
+	r.add().set(q.now, RecordPosted, uint8(wr.Opcode), wr.ID, 0, n, 0)
 }
 
 // recordCompletion records a completion. Requests that are flushed behind each other share a record, and so do
@@ -241,15 +241,14 @@ func (q *QP) recordCompletion(wc *ib.WC) {
 	if r == nil {
 		return
 	}
-	rec := Record{At: q.now, Kind: RecordCompleted, Code: uint8(wc.Opcode), Addr: wc.ID, Extra: wc.ByteLen, Length: 1,
-		Key: uint32(wc.Status) | uint32(ib.ReasonOf(wc.VendorErr))<<16}
+	key, code := uint32(wc.Status)|uint32(ib.ReasonOf(wc.VendorErr))<<16, uint8(wc.Opcode)
 	for at := uint16(1); at <= 2 && wc.Status == ib.WCWRFlushErr; at++ {
-		if last := r.last(at); last.Kind == RecordCompleted && last.Key == rec.Key && last.Code == rec.Code {
+		if last := r.last(at); last.Kind == RecordCompleted && last.Key == key && last.Code == code {
 			last.Length = max(last.Length+1, last.Length) // which stays at its most
 			return
 		}
 	}
-	*r.add() = rec
+	r.add().set(q.now, RecordCompleted, code, wc.ID, key, wc.ByteLen, 1)
 }
 
 // recordState records that the QP changes its state.
