@@ -27,3 +27,13 @@ func WriteHeld(r *Region, va uint64, p []byte) bool {
 	off, ok := r.offset(va, uint64(len(p)))
 	return ok && r.direct.WriteAt(p, off) == nil
 }
+
+// Again returns the bytes of an SGE, for reading, if it names the region that an SGE of the same QP has named before.
+// If it returns false, the SGE must be checked anew.
+func Again(r *Region, e *ib.SGE) (Span, bool) {
+	if r.key != e.LKey || e.Length == 0 || !r.Valid() {
+		return Span{}, false
+	}
+	s, fault := r.span(e.Addr, uint64(e.Length))
+	return s, fault == FaultNone
+}

@@ -20,9 +20,9 @@ type commit struct {
 	late      int    // unfinished placements
 	failed    bool   // one of them failed
 	psn       ib.PSN // acknowledged by this commit
-	ackReq    bool
-	messages  int  // messages that end with it, to be added to the MSN
-	isSend    bool // the data goes to a receive
+	asks      int    // its packets that ask for an ACK
+	messages  int    // messages that end with it, to be added to the MSN
+	isSend    bool   // the data goes to a receive
 	hasWC     bool
 	solicited bool
 	res       *resource // READ, single
@@ -84,7 +84,10 @@ func (c *commitQueue) push(e commit) *commit {
 
 // newCommit returns the commit of a SEND or WRITE packet.
 func (r *responder) newCommit(p *wire.Packet) commit {
-	c := commit{psn: p.PSN, ackReq: p.AckReq && r.q.svc.reliable, isSend: p.Opcode.IsSend()}
+	c := commit{psn: p.PSN, isSend: p.Opcode.IsSend()}
+	if p.AckReq && r.q.svc.reliable {
+		c.asks = 1
+	}
 	if p.Opcode.Ends() {
 		c.messages = 1
 	}
@@ -144,9 +147,7 @@ func (r *responder) carryOut(now ib.Instant, c *commit) bool {
 	if c.hasWC {
 		r.q.complete(c.cq, &c.wc, c.solicited)
 	}
-	if c.ackReq {
-		r.oweACK(now)
-	}
+	r.oweACK(now, c.asks)
 	return true
 }
 

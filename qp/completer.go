@@ -84,12 +84,19 @@ func (r *requester) moveTo(now ib.Instant, psn ib.PSN) {
 // releaseRange releases the PSNs [from, to) from the Flow, except those that are to be sent again or
 // held, which are released already.
 func (r *requester) releaseRange(from, to ib.PSN) {
-	for from.Before(to) {
-		s := r.slot(r.find(from))
-		n := min(s.from(from), to.Sub(from))
-		r.again.remove(from, n)
-		released := r.win.unmark(from, n) + r.win.held.remove(from, n) + r.win.sacked.remove(from, n)
-		r.q.flow.release(n-released, s.cost)
+	if !from.Before(to) {
+		return
+	}
+	released := r.win.need.n+r.win.held.n+r.win.sacked.n > 0 || r.again != nil
+	for i := r.find(from); from.Before(to); i++ {
+		s := r.slot(i)
+		n := min(s.from(from), to.Sub(from)) // 0 for a request without packets
+		done := 0
+		if released {
+			r.again.remove(from, n)
+			done = r.win.unmark(from, n) + r.win.held.remove(from, n) + r.win.sacked.remove(from, n)
+		}
+		r.q.flow.release(n-done, s.cost)
 		from = from.Add(n)
 	}
 }
@@ -97,11 +104,11 @@ func (r *requester) releaseRange(from, to ib.PSN) {
 // complete finishes the oldest requests that are acknowledged and placed. It fails the
 // unreadable request once all before it are complete.
 func (r *requester) complete() {
-	for r.oldest != r.cur {
-		s := r.slot(r.oldest)
-		if s.late > 0 || !s.last().Before(r.win.una) || r.q.state == ib.StateErr || r.failed.is(r.oldest) {
-			break
-		}
+	n := r.done()
+	if n > 0 { // before the completions: behind them the application posts again at once
+		r.q.cfg.SQ.Release(n)
+	}
+	for range n {
 		if r.unreadable.is(r.oldest) { // the peer had received all of it
 			r.unreadable.set = false
 		}
@@ -112,6 +119,20 @@ func (r *requester) complete() {
 		r.unreadable.set = false
 		r.failMemory(r.oldest)
 	}
+}
+
+// done returns how many of the oldest requests are acknowledged and placed.
+func (r *requester) done() (n int) {
+	if r.q.state == ib.StateErr {
+		return 0
+	}
+	for i := r.oldest; i != r.cur; i++ {
+		if s := r.slot(i); s.late > 0 || !s.last().Before(r.win.una) || r.failed.is(i) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // checkDrained raises EventSQDrained, if the application asked for it, once nothing is

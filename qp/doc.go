@@ -31,6 +31,13 @@
 // the PSNs in flight. The [Flow] (flow.go) caps what is in flight to one
 // destination, all QPs together; the pacer (pacer.go) spaces one QP's trains.
 //
+// Packets that are alike leave as a train (train.go): one TxPacket with what the first of them
+// needs, which the owner continues by PutTrain. Of a long message these are the packets in its
+// middle. Of short WRITEs to one region, from one region or inline, and equally long, each is a
+// message that asks for an ACK of its own: window, Flow and pace are asked once for all of
+// them, and a message is checked only in what may differ (sendWQE.beginLike). At the peer
+// HandleAlike checks such a run once and places it in a loop.
+//
 // At the peer the responder (responder.go) takes packets in PSN order, writes data to direct
 // memory at once, and records which answer is pending: an ACK, a NAK, or the responses of a
 // READ or atomic, kept as resources (resources.go) so that they can be repeated. Requests
@@ -89,7 +96,8 @@
 //	retransmission policy                gobackn.go
 //	responses that are lost              selective.go
 //	tail probe, round trips              probe.go
-//	header prediction, trains            predict.go
+//	header prediction                    predict.go
+//	trains                               train.go
 //	ACK, NAK, RNR NAK, implied NAK       completer.go
 //	requests, access rights, duplicates  responder.go
 //	requests beyond a gap                gap.go, reorder.go

@@ -67,6 +67,7 @@ func (r *requester) flush(most int) (n int, err error) {
 		case !r.failedFlushed && r.slot(r.oldest).acked:
 			status = ib.WCSuccess
 		}
+		r.q.cfg.SQ.Release(1)
 		r.finish(r.oldest, status)
 		if r.cur == r.oldest {
 			r.cur++

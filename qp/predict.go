@@ -8,9 +8,9 @@ import (
 
 // This file is header prediction: in a fast stream most packets are like the one
 // before, and need only a few of the checks (V. Jacobson, 4BSD header prediction,
-// 1990). All other packets take the normal path, which makes every check. A requester
-// emits alike packets as one element, a train; a responder or completer handles a
-// sequence of alike frames in one call, up to the first that is not as predicted.
+// 1990). All other packets take the normal path, which makes every check. A responder or
+// completer handles a sequence of alike frames, which a requester has sent as a train
+// (train.go), in one call, up to the first that is not as predicted.
 
 // foreseen executes p and returns true if p is a WRITE ONLY with the expected PSN to
 // the region of the latest WRITE, as those of a train are.
@@ -25,7 +25,7 @@ func (r *responder) foreseen(now ib.Instant, p *wire.Packet) bool {
 	}
 	r.wrote(1)
 	if p.AckReq {
-		r.oweACK(now)
+		r.oweACK(now, 1)
 	}
 	return true
 }
@@ -47,16 +47,21 @@ func (r *responder) writeTrain(p *wire.Packet, frames []byte, size int) (n int) 
 	if !r.holds(p) {
 		return r.lateTrain(p, frames, size)
 	}
+	asks := 0
 	for at := 0; at < len(frames); at += size {
 		frame := frames[at:]
 		if !mr.WriteHeld(r.again, wire.AlikeVA(frame), payloadLike(p, frame)) {
 			break
+		}
+		if wire.AlikeAsks(frame) {
+			asks++
 		}
 		n++
 	}
 	mr.Release(r.again)
 	if n > 0 {
 		r.wrote(n)
+		r.oweACK(r.q.now, asks)
 	}
 	return n
 }
@@ -85,7 +90,11 @@ func (r *responder) lateTrain(p *wire.Packet, frames []byte, size int) (taken in
 func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	each, head, va := len(p.Payload), wire.AlikeLen(p.Opcode), wire.AlikeVA(frames)
 	most := min(len(frames)/size, r.q.late.room(), max(maxLateRun/each, 1))
+	asks := 0
 	for n < most && wire.AlikeVA(frames[n*size:]) == va+uint64(n*each) {
+		if wire.AlikeAsks(frames[n*size:]) {
+			asks++
+		}
 		n++
 	}
 	span, ok := mr.Late(r.again, p.RETH.RKey, va, uint64(n*each))
@@ -100,7 +109,7 @@ func (r *responder) lateRun(p *wire.Packet, frames []byte, size int) (n int) {
 	r.owed.discarding = false
 	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn = r.epsn.Add(n)
-	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, ackReq: p.AckReq}, 1)
+	r.commit(r.q.now, commit{psn: r.epsn.Add(-1), messages: n, asks: asks}, 1)
 	return n
 }
 
@@ -180,47 +189,4 @@ func (r *responder) wrote(n int) {
 	r.q.cfg.Stats.RxWrites += uint64(n)
 	r.epsn, r.msn = r.epsn.Add(n), r.msn.Add(n)
 	r.acked = r.epsn.Add(-1)
-}
-
-// train makes the next packets of the message, which are like tx, follow tx in a train:
-// up to most packets that need no AckReq and are not the last. It returns how many.
-func (r *requester) train(tx *TxPacket, most int) int {
-	psn := r.win.nxt
-	if !r.q.cfg.Trains || wire.AlikeLen(tx.Opcode) == 0 || tx.Again ||
-		tx.PSN.Add(1) != psn || r.cur == r.tail {
-		return 0
-	}
-	s := r.slot(r.cur)
-	if !s.begun || s.first == psn || tx.SGL == nil && !s.slow {
-		return 0
-	}
-	n := min(most, tx.staysAlike(s.last().Sub(psn)), r.win.room()-1, r.q.flow.room(s.cost)-1,
-		r.askEvery()-1-int(r.ackReqs.since), r.q.pace.train(s.cost)-1, r.q.flow.pace.train(r.q.now, s.cost)-1)
-	if n <= 0 {
-		return 0
-	}
-	tx.Train = n
-	r.advance(s, n)
-	r.ackReqs.since += int32(n)
-	return n
-}
-
-// staysAlike caps n, how many packets of a message may follow tx, at those whose
-// payloads lie in the same chunk, if the payload was fetched.
-func (tx *TxPacket) staysAlike(n int) int {
-	if tx.Inline == nil {
-		return n
-	}
-	return min(n, len(tx.Inline)/tx.Len-1)
-}
-
-// readTrain makes MIDDLEs of a READ's response follow tx in a train, likewise.
-func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
-	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
-		return 0
-	}
-	n := max(min(most, tx.staysAlike(s.end.Sub(s.cursor)-1)), 0)
-	tx.Train = n
-	s.cursor = s.cursor.Add(n)
-	return n
 }

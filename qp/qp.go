@@ -50,26 +50,13 @@ type Config struct {
 type TxPacket struct {
 	wire.Packet // Payload is unused
 	SGL         mr.SGL
-	Off         uint64 // where in SGL the payload starts
-	Inline      []byte // the payload, if SGL is nil, followed by those of the train
-	Len         int    // payload bytes, without pad
-	AH          *AH    // destination of a datagram; nil for the QP's peer
-	Train       int    // packets like this one that follow it: see Advance
-	Again       bool   // it was sent before, or answers a duplicate request
-}
-
-// Advance turns p into the n-th packet after it in its train: the PSNs, addresses and
-// payloads of a train are consecutive, and only the first packet may have AckReq.
-func (p *TxPacket) Advance(n int) {
-	p.AckReq = false
-	p.PSN = p.PSN.Add(n)
-	p.RETH.VA += uint64(n * p.Len)
-	if p.Inline != nil {
-		p.Inline = p.Inline[n*p.Len:]
-	} else {
-		p.Off += uint64(n * p.Len)
-	}
-	p.Train -= n
+	Off         uint64    // where in SGL the payload starts
+	Inline      []byte    // the payload, if SGL is nil, followed by those of the train
+	Len         int       // payload bytes, without pad
+	AH          *AH       // destination of a datagram; nil for the QP's peer
+	Train       int       // packets like this one that follow it: see Advance
+	Again       bool      // it was sent before, or answers a duplicate request
+	messages    []sendWQE // of the train, if each of its packets is a message; else nil
 }
 
 // Pad returns the number of zero bytes that follow the payload (IBTA 9.2.3).
@@ -244,9 +231,7 @@ func (q *QP) HandleAlike(now ib.Instant, frames []byte, size int, ecn wire.ECN) 
 			q.resp.catchUp(now)
 		}
 	}
-	if n > 0 {
-		q.recordReceived(&p, n-1)
-	}
+	q.recordAlike(&p, frames[:n*size], size)
 	q.countMarked(&p, n)
 	q.settle()
 	return n

@@ -93,6 +93,12 @@ func (r *Record) Status() ib.WCStatus { return ib.WCStatus(r.Key & 0xFFFF) }
 // Reason returns why a request has completed with an error.
 func (r *Record) Reason() ib.Reason { return ib.Reason(r.Key >> 16) }
 
+// set makes r a record that is not of a packet. It sets the fields one by one: a composite literal would be copied, and
+// the copy would wait until the processor has stored its parts.
+func (r *Record) set(at ib.Instant, kind RecordKind, code uint8, addr uint64, key, extra uint32, length uint16) {
+	r.At, r.Kind, r.Code, r.Addr, r.Key, r.Extra, r.Length, r.psn = at, kind, code, addr, key, extra, length, 0
+}
+
 // setPacket makes r a packet with n bytes of payload, which more like it follow. It reports whether the headers do not
 // fit; a record of kind recordHeaders follows then.
 func (r *Record) setPacket(kind RecordKind, at ib.Instant, p *wire.Packet, n, more int) (rest bool) {

@@ -133,18 +133,33 @@ func (q *QP) recordSent(now ib.Instant, out []TxPacket) {
 	if r := q.recorder(); r != nil {
 		for i := range out {
 			r.sent(now, &out[i])
+			r.sentMessages(out[i].messages)
 		}
 	}
 }
 
 func (r *Ring) sent(now ib.Instant, p *TxPacket) {
 	rec := r.add()
-	rest := rec.setPacket(RecordSent, now, &p.Packet, p.Len, p.Train)
+	more := p.Train
+	if p.messages != nil {
+		more = 0
+	}
+	rest := rec.setPacket(RecordSent, now, &p.Packet, p.Len, more)
 	if p.Again {
 		rec.psn |= flagAgain
 	}
 	if rest {
 		r.add().setHeaders(&p.Packet)
+	}
+}
+
+// sentMessages records the messages behind the packet of the latest record.
+func (r *Ring) sentMessages(list []sendWQE) {
+	rec := *r.last(1)
+	for i := range list {
+		rec.Addr = list[i].wr.RemoteAddr
+		rec.psn = rec.psn&^uint32(ib.PSNMask) | uint32(rec.PSN().Add(1))
+		*r.add() = rec
 	}
 }
 
@@ -166,6 +181,27 @@ func (q *QP) recordReceived(p *wire.Packet, more int) {
 	}
 	if rest {
 		r.add().setHeaders(p)
+	}
+}
+
+// recordAlike records frames of size bytes, of which p is the first (HandleAlike). Packets whose addresses follow each
+// other share a record, up to one that asks for an ACK.
+func (q *QP) recordAlike(p *wire.Packet, frames []byte, size int) {
+	head, each := p.Opcode.HeaderLen(), uint64(len(p.Payload))
+	for len(frames) > 0 {
+		n := 1
+		if head == wire.BTHLen {
+			n = len(frames) / size
+		} else {
+			p.RETH.VA, p.AckReq = wire.AlikeVA(frames), wire.AlikeAsks(frames)
+			for va := p.RETH.VA; n*size < len(frames) && !wire.AlikeAsks(frames[n*size:]); n++ {
+				if va += each; wire.AlikeVA(frames[n*size:]) != va {
+					break
+				}
+			}
+		}
+		q.recordReceived(p, n-1)
+		p.PSN, frames = p.PSN.Add(n), frames[n*size:]
 	}
 }
 
@@ -195,7 +231,7 @@ func (q *QP) recordPosted(wr *ib.SendWR) {
 	for i := range wr.SGL {
 		n += wr.SGL[i].Length
 	}
-	*r.add() = Record{At: q.now, Kind: RecordPosted, Code: uint8(wr.Opcode), Addr: wr.ID, Extra: n}
+	r.add().set(q.now, RecordPosted, uint8(wr.Opcode), wr.ID, 0, n, 0)
 }
 
 // recordCompletion records a completion. Requests that are flushed behind each other share a record, and so do
@@ -205,15 +241,14 @@ func (q *QP) recordCompletion(wc *ib.WC) {
 	if r == nil {
 		return
 	}
-	rec := Record{At: q.now, Kind: RecordCompleted, Code: uint8(wc.Opcode), Addr: wc.ID, Extra: wc.ByteLen, Length: 1,
-		Key: uint32(wc.Status) | uint32(ib.ReasonOf(wc.VendorErr))<<16}
+	key, code := uint32(wc.Status)|uint32(ib.ReasonOf(wc.VendorErr))<<16, uint8(wc.Opcode)
 	for at := uint16(1); at <= 2 && wc.Status == ib.WCWRFlushErr; at++ {
-		if last := r.last(at); last.Kind == RecordCompleted && last.Key == rec.Key && last.Code == rec.Code {
+		if last := r.last(at); last.Kind == RecordCompleted && last.Key == key && last.Code == code {
 			last.Length = max(last.Length+1, last.Length) // which stays at its most
 			return
 		}
 	}
-	*r.add() = rec
+	r.add().set(q.now, RecordCompleted, code, wc.ID, key, wc.ByteLen, 1)
 }
 
 // recordState records that the QP changes its state.

@@ -454,13 +454,12 @@ func (r *requester) blocked(psn ib.PSN) bool {
 	return r.unreadable.set && r.find(psn)-r.oldest >= r.unreadable.slot-r.oldest
 }
 
-// finish releases the ring entry of slot i and pushes its completion.
+// finish pushes the completion of slot i, whose ring entry is released.
 func (r *requester) finish(i uint32, status ib.WCStatus) {
 	s := r.slot(i)
 	if s.slow {
 		r.q.fetch.forget(requests, i)
 	}
-	r.q.cfg.SQ.Release(1)
 	op := &sendOps[s.wr.Opcode]
 	if status == ib.WCSuccess {
 		r.q.kept().traffic.SentMessages++

@@ -526,7 +526,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
 		r.owed.again = true
 		r.twice++
-		r.oweACK(now)
+		r.oweACK(now, 1)
 	case p.Opcode.IsRead():
 		again = r.res.readAgain(p, int(r.q.attr.PathMTU))
 	default:
@@ -561,12 +561,16 @@ func (r *responder) oweNAK(psn ib.PSN, code wire.Syndrome) {
 	r.owed.nak, r.owed.psn, r.owed.held = code, psn, false
 }
 
-// oweACK makes an ACK pending. If one is pending already, the two are merged.
-func (r *responder) oweACK(now ib.Instant) {
-	r.owed.acks++
-	if r.owed.acks > 1 {
-		r.q.cfg.Stats.AckDeferred++
+// oweACK makes an ACK pending for so many packets that ask for one. If one is pending already, they are merged.
+func (r *responder) oweACK(now ib.Instant, asks int) {
+	if asks == 0 {
 		return
 	}
-	r.q.timers.set(timerDelayedACK, now+ib.Instant(r.q.cfg.AckDelay))
+	if r.owed.acks == 0 {
+		r.q.timers.set(timerDelayedACK, now+ib.Instant(r.q.cfg.AckDelay))
+		r.q.cfg.Stats.AckDeferred += uint64(asks - 1)
+	} else {
+		r.q.cfg.Stats.AckDeferred += uint64(asks)
+	}
+	r.owed.acks += asks
 }

@@ -73,7 +73,7 @@ func (r *responder) catchUp(now ib.Instant) {
 	}
 	before := r.epsn
 	if r.executeKept(now, windowSize); r.epsn != before {
-		r.oweACK(now)
+		r.oweACK(now, 1)
 	}
 }
 

@@ -76,6 +76,33 @@ func (s *sendWQE) begin(q *QP, psn, ssn ib.PSN) ib.WCStatus {
 	return ib.WCSuccess
 }
 
+// beginLike is begin for a WRITE of one packet that is like the one before, which has been sent: it has as many bytes,
+// inline or in the same region, and the same R_Key. It takes s as sent. If it returns false, s is to begin by itself.
+func (s *sendWQE) beginLike(before *sendWQE, psn, ssn ib.PSN) bool {
+	if s.begun || s.invalid != ib.WCSuccess || s.wr.Opcode != ib.WRWrite || s.wr.RKey != before.wr.RKey ||
+		(s.wr.Flags^before.wr.Flags)&ib.SendInline != 0 || s.wr.Flags&ib.SendFence != 0 {
+		return false
+	}
+	s.sgl = s.sgl[:0]
+	if s.wr.Flags&ib.SendInline != 0 {
+		if len(s.wr.Inline) != int(before.length) {
+			return false
+		}
+	} else {
+		if len(s.wr.SGL) != 1 || len(before.sgl) != 1 {
+			return false
+		}
+		span, ok := mr.Again(before.sgl[0].R, &s.wr.SGL[0])
+		if !ok || span.Len != before.length {
+			return false
+		}
+		s.sgl = append(s.sgl, span)
+	}
+	s.first, s.ssn, s.npsn, s.length, s.cost = psn, ssn, 1, before.length, before.cost
+	s.train, s.slow, s.begun, s.sent = true, false, true, true
+	return true
+}
+
 // tooWide reports whether packets of the message, or of the response to a READ, do not fit a frame. Packets of less
 // than the path MTU are no way out: the responder refuses a FIRST or MIDDLE that does not fill it (IBTA 9.7.4.1.6).
 func (s *sendWQE) tooWide(q *QP, op *sendOp) bool {
@@ -311,5 +338,5 @@ const privilegedQKey = 1 << 31
 // header starts a packet to the QP's peer: it sets the BTH and clears the payload.
 func (q *QP) header(tx *TxPacket, op wire.Op, psn ib.PSN) {
 	tx.BTH = wire.BTH{Opcode: q.svc.wire.Opcode(op), PKey: ib.DefaultPKey, DestQP: q.attr.DestQPN, PSN: psn}
-	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len, tx.Again, tx.Train = nil, nil, nil, 0, 0, false, 0
+	tx.SGL, tx.Inline, tx.AH, tx.Off, tx.Len, tx.Again, tx.Train, tx.messages = nil, nil, nil, 0, 0, false, 0, nil
 }

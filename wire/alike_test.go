@@ -15,7 +15,7 @@ func TestPutAlike(t *testing.T) {
 	p.AckReq, p.PSN, p.RETH.VA = false, p.PSN.Add(1), p.RETH.VA+1021
 	want := p.AppendHeaders(nil)
 	got := bytes.Repeat([]byte{0xEE}, len(want)+4)
-	PutAlike(got, before, p.PSN, p.RETH.VA)
+	PutAlike(got, before, p.PSN, p.RETH.VA, false)
 	if n := len(want); n != AlikeLen(p.Opcode) || !bytes.Equal(got[:n], want) || got[n] != 0xEE {
 		t.Errorf("% x, want % x", got, want)
 	}
@@ -28,7 +28,7 @@ func TestAlike(t *testing.T) {
 			RETH: RETH{VA: 0x10000, RKey: 0x89ABCDEF, Len: 64}}
 		before := append(p.AppendHeaders(nil), make([]byte, 64+ICRCLen)...)
 		frame := bytes.Repeat([]byte{0xEE}, len(before))
-		PutAlike(frame, before, p.PSN.Add(1), 0x20000)
+		PutAlike(frame, before, p.PSN.Add(1), 0x20000, false)
 		if !Alike(frame, before) {
 			t.Errorf("%v: what PutAlike wrote is not alike", op)
 		}
@@ -46,10 +46,12 @@ func TestAlike(t *testing.T) {
 			frame[i] ^= 1
 		}
 		frame[8] |= 0x80
-		if Alike(frame, before) {
-			t.Errorf("%v: alike though it asks for an ACK", op)
+		if got, want := Alike(frame, before), op == RCWriteOnly; got != want || !AlikeAsks(frame) {
+			t.Errorf("%v: alike though it asks for an ACK: %v, want %v", op, got, want)
 		}
-		frame[8] &= 0x7F
+		if frame[8] &= 0x7F; AlikeAsks(frame) {
+			t.Errorf("%v: asks for an ACK", op)
+		}
 		for _, short := range [][]byte{nil, frame[:8], frame[:op.HeaderLen()+ICRCLen-1], frame[:len(frame)-4]} {
 			if Alike(short, before) || Alike(short, short) {
 				t.Errorf("%v: %d bytes are alike", op, len(short))

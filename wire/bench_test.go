@@ -107,3 +107,28 @@ func BenchmarkReseal(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRun seals and checks runs of frames.
+func BenchmarkRun(b *testing.B) {
+	const frames = 64
+	for _, size := range []int{20, 40, 1024 + 16} {
+		o, buf := benchOuter(false), []byte(nil)
+		for range frames {
+			buf = append(buf, benchFrame(size)...)
+		}
+		prefix := o.Prefix(size)
+		b.Run(fmt.Sprintf("seal/%d", size), func(b *testing.B) {
+			for b.Loop() {
+				prefix.SealRun(0, 1, buf, size)
+			}
+		})
+		b.Run(fmt.Sprintf("check/%d", size), func(b *testing.B) {
+			prefix.SealRun(0, 1, buf, size)
+			for b.Loop() {
+				if prefix.CheckRun(0, buf, size) != frames {
+					b.Fatal("bad ICRC")
+				}
+			}
+		})
+	}
+}

@@ -22,6 +22,16 @@ func foldCRC(first uint64, b []byte) uint32 { return fold(&keys, first, b) }
 //go:noescape
 func fold(k *foldKeys, first uint64, b []byte) uint32
 
+// foldShort advances CRC registers over foldMost packets of n bytes each, a multiple of 4 from 8 to shortMost, which
+// begin each bytes apart in b. Byte 4 of a packet is taken to be ones.
+func foldShort(crcs *[foldMost]uint32, b []byte, each, n int) {
+	_ = b[(foldMost-1)*each+n-1]
+	foldFour(&keys, crcs, &b[0], each, n)
+}
+
+//go:noescape
+func foldFour(k *foldKeys, crcs *[foldMost]uint32, b *byte, each, n int)
+
 // foldKeys are the constants that fold multiplies by.
 type foldKeys struct {
 	// blocks and lanes move the first and the second eight bytes of 16 forward: blocks by 256, 192, 128 and 64 bytes,

@@ -126,3 +126,102 @@ end:
 	VZEROUPPER
 	MOVL            AX, ret+40(FP)
 	RET
+
+// func foldFour(k *foldKeys, crcs *[foldMost]uint32, b *byte, each, n int)
+TEXT ·foldFour(SB), NOSPLIT, $0-40
+	MOVQ k+0(FP), DI
+	MOVQ crcs+8(FP), R9
+	MOVQ b+16(FP), SI
+	MOVQ each+24(FP), BX
+	MOVQ n+32(FP), CX
+
+	// Z0 to Z3, the packets: CX bytes behind DX zeros. Bytes that are masked off are not read.
+	MOVL  $64, DX
+	SUBL  CX, DX
+	MOVQ  $-1, R8
+	SHLXQ DX, R8, R8
+	KMOVQ R8, K1
+	SUBQ  DX, SI
+	SHRL  $2, DX
+	MOVL  $1, R8
+	SHLXQ DX, R8, R8
+	KMOVW R8, K2
+
+	// Z8 has ones in place of byte 4, K3 is the mask of it.
+	LEAL       4(DX*4), DX
+	MOVL       $1, R8
+	SHLXQ      DX, R8, R8
+	KMOVQ      R8, K3
+	VPTERNLOGD $0xFF, Z8, Z8, Z8
+
+	VMOVDQU8.Z (SI), K1, Z0
+	ADDQ       BX, SI
+	VMOVDQU8.Z (SI), K1, Z1
+	ADDQ       BX, SI
+	VMOVDQU8.Z (SI), K1, Z2
+	ADDQ       BX, SI
+	VMOVDQU8.Z (SI), K1, Z3
+	VMOVDQU8   Z8, K3, Z0
+	VMOVDQU8   Z8, K3, Z1
+	VMOVDQU8   Z8, K3, Z2
+	VMOVDQU8   Z8, K3, Z3
+
+	// The registers are added to the first words.
+	VPBROADCASTD.Z 0(R9), K2, Z4
+	VPBROADCASTD.Z 4(R9), K2, Z5
+	VPBROADCASTD.Z 8(R9), K2, Z6
+	VPBROADCASTD.Z 12(R9), K2, Z7
+	VPXORQ         Z4, Z0, Z0
+	VPXORQ         Z5, Z1, Z1
+	VPXORQ         Z6, Z2, Z2
+	VPXORQ         Z7, Z3, Z3
+
+	// Z0 to Z3, the lanes: lane 0 of all packets, lane 1 and so on.
+	VSHUFI32X4 $0x44, Z1, Z0, Z4
+	VSHUFI32X4 $0xEE, Z1, Z0, Z5
+	VSHUFI32X4 $0x44, Z3, Z2, Z6
+	VSHUFI32X4 $0xEE, Z3, Z2, Z7
+	VSHUFI32X4 $0x88, Z6, Z4, Z0
+	VSHUFI32X4 $0xDD, Z6, Z4, Z1
+	VSHUFI32X4 $0x88, Z7, Z5, Z2
+	VSHUFI32X4 $0xDD, Z7, Z5, Z3
+
+	// One lane out of four.
+	VBROADCASTI32X4 64(DI), Z8
+	VBROADCASTI32X4 80(DI), Z9
+	VBROADCASTI32X4 96(DI), Z10
+	VPCLMULQDQ      $0x00, Z8, Z0, Z4
+	VPCLMULQDQ      $0x11, Z8, Z0, Z0
+	VPCLMULQDQ      $0x00, Z9, Z1, Z5
+	VPCLMULQDQ      $0x11, Z9, Z1, Z1
+	VPCLMULQDQ      $0x00, Z10, Z2, Z6
+	VPCLMULQDQ      $0x11, Z10, Z2, Z2
+	VPTERNLOGD      $0x96, Z4, Z0, Z3
+	VPTERNLOGD      $0x96, Z5, Z1, Z3
+	VPTERNLOGD      $0x96, Z6, Z2, Z3
+
+	// Reduce each lane as fold does.
+	VBROADCASTI32X4 128(DI), Z5
+	VBROADCASTI32X4 144(DI), Z6
+	MOVL            $0x5555, R8
+	KMOVW           R8, K3
+	VPCLMULQDQ      $0x00, Z5, Z3, Z4
+	VPSRLDQ         $8, Z3, Z2
+	VPXORQ          Z4, Z2, Z2
+	VPSHUFD.Z       $0x50, Z2, K3, Z3
+	VPSRLDQ         $4, Z2, Z2
+	VPCLMULQDQ      $0x10, Z5, Z3, Z4
+	VPXORQ          Z4, Z2, Z2
+	VPSHUFD.Z       $0x50, Z2, K3, Z3
+	VPCLMULQDQ      $0x00, Z6, Z3, Z4
+	VPSHUFD.Z       $0x50, Z4, K3, Z4
+	VPCLMULQDQ      $0x10, Z6, Z4, Z4
+	VPXORQ          Z4, Z2, Z2
+
+	// The result is the second word of each lane.
+	MOVL       $0x2222, R8
+	KMOVW      R8, K3
+	VPCOMPRESSD.Z Z2, K3, Z2
+	VMOVDQU    X2, (R9)
+	VZEROUPPER
+	RET

@@ -76,6 +76,63 @@ func (p Prefix) Check(id uint16, frame []byte) bool {
 	return binary.LittleEndian.Uint32(frame[n:]) == p.ICRC(id, frame[:n])
 }
 
+// SealRun seals the frames of size bytes in buf, which must be the length of the prefix. The first has the
+// identification id, each other one that of the one before it plus step.
+func (p Prefix) SealRun(id, step uint16, buf []byte, size int) {
+	for ; foldsShort(buf, size); buf, id = buf[foldMost*size:], id+foldMost*step {
+		var crcs [foldMost]uint32
+		p.registers(&crcs, id, step)
+		foldShort(&crcs, buf, size, size-ICRCLen)
+		for i, crc := range &crcs {
+			binary.LittleEndian.PutUint32(buf[(i+1)*size-ICRCLen:], ^crc)
+		}
+	}
+	for ; len(buf) >= size; buf, id = buf[size:], id+step {
+		p.Seal(id, buf[:size])
+	}
+}
+
+// CheckRun returns how many of the first frames of size bytes in buf have the correct ICRC. The size must be the length
+// of the prefix, at least BTHLen+ICRCLen. The identifications are id and those that follow it.
+func (p Prefix) CheckRun(id uint16, buf []byte, size int) (n int) {
+	for ; foldsShort(buf, size); buf = buf[foldMost*size:] {
+		var crcs [foldMost]uint32
+		p.registers(&crcs, id+uint16(n), 1)
+		foldShort(&crcs, buf, size, size-ICRCLen)
+		for i, crc := range &crcs {
+			if binary.LittleEndian.Uint32(buf[(i+1)*size-ICRCLen:]) != ^crc {
+				return n
+			}
+			n++
+		}
+	}
+	for ; len(buf) >= size && p.Check(id+uint16(n), buf[:size]); buf = buf[size:] {
+		n++
+	}
+	return n
+}
+
+const (
+	foldMost  = 4  // packets that foldShort takes
+	shortMost = 64 // and the bytes that each may have
+)
+
+// foldsShort reports whether the first frames of buf are for foldShort.
+func foldsShort(buf []byte, size int) bool {
+	return canFold && size <= shortMost+ICRCLen && size%4 == 0 && len(buf) >= foldMost*size
+}
+
+// registers sets crcs to the CRC registers after the outer headers of frames whose identifications go up by step.
+func (p Prefix) registers(crcs *[foldMost]uint32, id, step uint16) {
+	for i := range crcs {
+		crcs[i] = p.crc
+		if p.v4 {
+			crcs[i] ^= idTable[0][id>>8] ^ idTable[1][id&0xFF]
+		}
+		id += step
+	}
+}
+
 // Seal writes the ICRC into the last four bytes of a frame, which is a packet from BTH to ICRC.
 func (o *Outer) Seal(frame []byte) {
 	n := len(frame) - ICRCLen

@@ -152,3 +152,36 @@ func TestICRCIgnoresCongestionMarks(t *testing.T) {
 		t.Error("FECN, BECN and reserved bits are covered")
 	}
 }
+
+// TestRun: SealRun and CheckRun do what Seal and Check do frame by frame, at all lengths of frames and runs.
+func TestRun(t *testing.T) {
+	r := newRand(t)
+	for size := BTHLen + ICRCLen; size < 120; size += 4 {
+		for frames := range 11 {
+			o := randomOuter(r, frames%2 == 0)
+			prefix, id, step := o.Prefix(size), uint16(r.Uint32()), uint16(r.IntN(2))
+			buf := randomFrame(r, frames*size)
+			prefix.SealRun(id, step, buf, size)
+			for i := range frames {
+				if !prefix.Check(id+uint16(i)*step, buf[i*size:][:size]) {
+					t.Fatalf("%d frames of %d bytes: frame %d has a wrong ICRC", frames, size, i)
+				}
+			}
+			prefix.SealRun(id, 1, buf, size)
+			if got := prefix.CheckRun(id, buf, size); got != frames {
+				t.Fatalf("%d of %d frames of %d bytes are right", got, frames, size)
+			}
+			for i := range frames {
+				at := i*size + r.IntN(size)
+				if at%size == 4 {
+					at++
+				}
+				buf[at] ^= 1
+				if got := prefix.CheckRun(id, buf, size); got != i {
+					t.Fatalf("%d frames of %d bytes are right before frame %d, which is not", got, size, i)
+				}
+				buf[at] ^= 1
+			}
+		}
+	}
+}

@@ -66,11 +66,7 @@ func (q *CQ) Push(wc *ib.WC) bool {
 		atomic.StoreUint32(q.overrun(), 1)
 		return false
 	}
-	*(*cqSlot)(q.slot(q.next)) = cqSlot{
-		id: wc.ID, status: uint8(wc.Status), opcode: uint8(wc.Opcode), flags: uint8(wc.Flags), sl: wc.SL,
-		vendorErr: wc.VendorErr, byteLen: wc.ByteLen, imm: wc.Imm, invalidatedKey: uint32(wc.InvalidatedKey),
-		qpn: uint32(wc.QPN), srcQP: uint32(wc.SrcQP), timestamp: int64(wc.Timestamp),
-	}
+	(*cqSlot)(q.slot(q.next)).put(wc)
 	q.next++
 	q.publish()
 	return true
@@ -98,18 +94,29 @@ func (q *CQ) Poll(wcs []ib.WC) int {
 			break
 		}
 		s := (*cqSlot)(q.slot(q.popped))
-		wcs[n] = ib.WC{
-			ID: s.id, Status: ib.WCStatus(s.status), Opcode: ib.WCOpcode(s.opcode), Flags: ib.WCFlags(s.flags),
-			SL:        s.sl,
-			VendorErr: s.vendorErr, ByteLen: s.byteLen, Imm: s.imm, InvalidatedKey: ib.Key(s.invalidatedKey),
-			QPN: ib.QPN(s.qpn), SrcQP: ib.QPN(s.srcQP), Timestamp: ib.Instant(s.timestamp),
-		}
+		s.get(&wcs[n])
 		q.popped++
 	}
 	if n > 0 {
 		q.release(n)
 	}
 	return n
+}
+
+// put writes the fields of a completion, one by one: a composite literal would be copied, and the copy would wait until
+// the processor has stored its parts. So do get, and those of sendSlot.
+func (s *cqSlot) put(wc *ib.WC) {
+	s.id, s.status, s.opcode, s.flags, s.sl = wc.ID, uint8(wc.Status), uint8(wc.Opcode), uint8(wc.Flags), wc.SL
+	s.vendorErr, s.byteLen, s.imm, s.invalidatedKey = wc.VendorErr, wc.ByteLen, wc.Imm, uint32(wc.InvalidatedKey)
+	s.qpn, s.srcQP, s.timestamp = uint32(wc.QPN), uint32(wc.SrcQP), int64(wc.Timestamp)
+}
+
+// get is the inverse of put.
+func (s *cqSlot) get(wc *ib.WC) {
+	wc.ID, wc.Status, wc.Opcode = s.id, ib.WCStatus(s.status), ib.WCOpcode(s.opcode)
+	wc.Flags, wc.SL = ib.WCFlags(s.flags), s.sl
+	wc.VendorErr, wc.ByteLen, wc.Imm, wc.InvalidatedKey = s.vendorErr, s.byteLen, s.imm, ib.Key(s.invalidatedKey)
+	wc.QPN, wc.SrcQP, wc.Timestamp = ib.QPN(s.qpn), ib.QPN(s.srcQP), ib.Instant(s.timestamp)
 }
 
 // Arm asks for an event at the next completion, or with solicitedOnly at the next

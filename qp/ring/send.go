@@ -31,13 +31,11 @@ type sendSlot struct {
 // put writes the fields of a request. Fields that no opcode uses together share their
 // bytes.
 func (s *sendSlot) put(wr *ib.SendWR) {
-	*s = sendSlot{
-		id: wr.ID, opcode: uint8(wr.Opcode), flags: uint8(wr.Flags),
-		numSGE: uint16(len(wr.SGL)), inlineLen: uint32(len(wr.Inline)),
-		imm: wr.Imm, remoteSRQ: wr.RemoteSRQ, remoteAddr: wr.RemoteAddr, rkey: uint32(wr.RKey),
-		remoteQPN: uint32(wr.RemoteQPN), compare: wr.Compare, swap: wr.Swap,
-		ah: uint32(wr.AH), remoteQKey: wr.RemoteQKey,
-	}
+	s.id, s.opcode, s.flags = wr.ID, uint8(wr.Opcode), uint8(wr.Flags)
+	s.numSGE, s.inlineLen = uint16(len(wr.SGL)), uint32(len(wr.Inline))
+	s.imm, s.remoteSRQ, s.remoteAddr, s.rkey = wr.Imm, wr.RemoteSRQ, wr.RemoteAddr, uint32(wr.RKey)
+	s.remoteQPN, s.compare, s.swap = uint32(wr.RemoteQPN), wr.Compare, wr.Swap
+	s.ah, s.remoteQKey = uint32(wr.AH), wr.RemoteQKey
 	switch wr.Opcode {
 	case ib.WRSendInv, ib.WRLocalInv:
 		s.imm = uint32(wr.InvalidateKey)
@@ -51,12 +49,11 @@ func (s *sendSlot) put(wr *ib.SendWR) {
 
 // get is the inverse of put. It leaves SGL and Inline, which the caller sets.
 func (s *sendSlot) get(wr *ib.SendWR) {
-	*wr = ib.SendWR{
-		ID: s.id, Opcode: ib.WROpcode(s.opcode), Flags: ib.SendFlags(s.flags), SGL: wr.SGL, Inline: wr.Inline,
-		Imm: s.imm, RemoteSRQ: s.remoteSRQ, RemoteAddr: s.remoteAddr, RKey: ib.Key(s.rkey),
-		RemoteQPN: ib.QPN(s.remoteQPN), Compare: s.compare, Swap: s.swap,
-		AH: ib.AHNum(s.ah), RemoteQKey: s.remoteQKey,
-	}
+	wr.ID, wr.Opcode, wr.Flags = s.id, ib.WROpcode(s.opcode), ib.SendFlags(s.flags)
+	wr.Imm, wr.RemoteSRQ, wr.InvalidateKey = s.imm, s.remoteSRQ, 0
+	wr.RemoteAddr, wr.RKey, wr.Compare, wr.Swap = s.remoteAddr, ib.Key(s.rkey), s.compare, s.swap
+	wr.RemoteQPN, wr.AH, wr.RemoteQKey = ib.QPN(s.remoteQPN), ib.AHNum(s.ah), s.remoteQKey
+	wr.Bind, wr.Flush = ib.MWBind{}, ib.Flush{}
 	switch wr.Opcode {
 	case ib.WRSendInv, ib.WRLocalInv:
 		wr.Imm, wr.InvalidateKey = 0, ib.Key(s.imm)

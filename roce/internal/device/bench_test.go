@@ -11,32 +11,35 @@ import (
 // virtual time. It measures the cost of messages without the kernel.
 func BenchmarkEngine(b *testing.B) {
 	for _, c := range []struct {
-		name string
-		op   ib.WROpcode
-		size int
+		name  string
+		op    ib.WROpcode
+		size  int
+		flags ib.SendFlags
 	}{
-		{"WRITE/64KiB", ib.WRWrite, 1 << 16},
-		{"WRITE/4KiB", ib.WRWrite, 1 << 12},
-		{"WRITE/8B", ib.WRWrite, 8},
-		{"SEND/64KiB", ib.WRSend, 1 << 16},
-		{"SEND/8B", ib.WRSend, 8},
-		{"READ/64KiB", ib.WRRead, 1 << 16},
+		{"WRITE/64KiB", ib.WRWrite, 1 << 16, 0},
+		{"WRITE/4KiB", ib.WRWrite, 1 << 12, 0},
+		{"WRITE/8B", ib.WRWrite, 8, 0},
+		{"WRITE/8B_signaled", ib.WRWrite, 8, ib.SendSignaled},
+		{"SEND/64KiB", ib.WRSend, 1 << 16, 0},
+		{"SEND/8B", ib.WRSend, 8, 0},
+		{"READ/64KiB", ib.WRRead, 1 << 16, 0},
 	} {
-		b.Run(c.name, func(b *testing.B) { benchmarkEngine(b, c.op, c.size) })
+		b.Run(c.name, func(b *testing.B) { benchmarkEngine(b, c.op, c.size, c.flags) })
 	}
 }
 
-func benchmarkEngine(b *testing.B, op ib.WROpcode, size int) {
+func benchmarkEngine(b *testing.B, op ib.WROpcode, size int, flags ib.SendFlags) {
 	const window = 32
 	w := newWorld(b, 1, 1<<16, plain)
 	w.connect(ib.MTU1024, nil)
 	wrs := make([]ib.SendWR, window)
 	recvs := make([]ib.RecvWR, window)
 	for i := range wrs {
-		wrs[i] = ib.SendWR{Opcode: op, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
+		wrs[i] = ib.SendWR{Opcode: op, Flags: flags, SGL: w.a.sge(0, size), RemoteAddr: w.b.mr.Addr(),
+			RKey: w.b.mr.RKey()}
 		recvs[i] = ib.RecvWR{SGL: w.b.sge(0, size)}
 	}
-	wrs[window-1].Flags = ib.SendSignaled
+	wrs[window-1].Flags, wrs[window-1].ID = ib.SendSignaled, 1
 	var wcs [window]ib.WC
 	b.SetBytes(int64(size))
 	for n := 0; n < b.N; n += window {
@@ -48,16 +51,14 @@ func benchmarkEngine(b *testing.B, op ib.WROpcode, size int) {
 		if _, err := w.a.qp.PostSend(wrs); err != nil {
 			b.Fatal(err)
 		}
-		for {
+		for left := true; left; {
 			w.settle()
 			w.now += 1000
 			done, err := w.a.cq.Poll(wcs[:])
 			if err != nil || done > 0 && wcs[0].Err() != nil {
 				b.Fatal(err, wcs[0].Err())
 			}
-			if done > 0 {
-				break
-			}
+			left = done == 0 || wcs[done-1].ID == 0
 		}
 		w.b.cq.Poll(wcs[:])
 	}

@@ -183,12 +183,11 @@ func (r *receiver) train(q *QP, run *link.Run, i int, prefix wire.Prefix) (taken
 	for {
 		first := i + 1 + taken
 		n := 0
-		for n < trainChunk && first+n < frames {
-			frame := run.Frame(first + n)
-			if !wire.Alike(frame, run.Frame(first+n-1)) || !prefix.Check(run.ID+uint16(first+n), frame) {
-				break
-			}
+		for n < trainChunk && first+n < frames && wire.Alike(run.Frame(first+n), run.Frame(first+n-1)) {
 			n++
+		}
+		if n > 0 {
+			n = prefix.CheckRun(run.ID+uint16(first), run.Buf[first*run.Size:(first+n)*run.Size], run.Size)
 		}
 		if n == 0 {
 			return taken, true

@@ -182,18 +182,9 @@ func (t *transmitter) more(q *QP, p *qp.TxPacket) int {
 	if n == 0 {
 		return 0
 	}
-	buf, header := run.Buf[:at+n*size], wire.AlikeLen(p.Opcode)
-	if p.Inline != nil {
-		for i := range n {
-			copy(buf[at+i*size+header:][:p.Len], p.Inline[(i+1)*p.Len:])
-		}
-	} else if mr.GatherEach(buf[at:], size, header, p.Len, p.SGL, p.Off+uint64(p.Len)) != nil {
+	buf := run.Buf[:at+n*size]
+	if p.PutTrain(buf[at-size:], size) != nil {
 		return 0
-	}
-	for i := range n {
-		frame := buf[at+i*size:][:size]
-		wire.PutAlike(frame, buf[at+(i-1)*size:], p.PSN.Add(i+1), p.RETH.VA+uint64((i+1)*p.Len))
-		clear(frame[header+p.Len:])
 	}
 	run.Buf = buf
 	t.bytes += n * size

@@ -35,6 +35,26 @@ func (s *sealer) seal(r *link.Run) {
 		r.ID = s.nextID
 		s.nextID += uint16(r.Frames())
 	}
+	if s.forRxe {
+		s.sealEach(r)
+		return
+	}
+	o := outerSent(r, &s.caps)
+	full := len(r.Buf)
+	if r.Size >= runs.MinFrame {
+		full -= len(r.Buf) % r.Size
+		first := sentID(r, s.caps.ID, 0)
+		prefix := o.Prefix(r.Size)
+		prefix.SealRun(first, sentID(r, s.caps.ID, 1)-first, r.Buf[:full], r.Size)
+	}
+	if tail := r.Buf[full:]; len(tail) >= runs.MinFrame { // the driver refuses runs with shorter frames
+		prefix := o.Prefix(len(tail))
+		prefix.Seal(sentID(r, s.caps.ID, r.Frames()-1), tail)
+	}
+}
+
+// sealEach seals the frames of a run to rdma_rxe.
+func (s *sealer) sealEach(r *link.Run) {
 	o := outerSent(r, &s.caps)
 	prefix := o.Prefix(r.Size)
 	for i := range r.Frames() {
@@ -46,7 +66,7 @@ func (s *sealer) seal(r *link.Run) {
 			prefix = o.Prefix(len(frame))
 		}
 		id := sentID(r, s.caps.ID, i)
-		if s.forRxe && wire.Opcode(frame[0]) == wire.RCFlush {
+		if wire.Opcode(frame[0]) == wire.RCFlush {
 			o.ID, o.Twice = id, true
 			o.Seal(frame)
 			continue
