@@ -25,7 +25,8 @@ func TestPSN(t *testing.T) {
 			t.Errorf("%#x.Add(%d) = %#x, want %#x", c.q, c.sub, got, c.p)
 		}
 		if c.p.Before(c.q) != (c.sub < 0) || c.p.After(c.q) != (c.sub > 0) {
-			t.Errorf("order of %#x and %#x does not follow their distance %d", c.p, c.q, c.sub)
+			t.Errorf("order of %#x and %#x: before %v, after %v; want that of their distance %d", c.p, c.q,
+				c.p.Before(c.q), c.p.After(c.q), c.sub)
 		}
 	}
 }
@@ -42,7 +43,7 @@ func TestGID(t *testing.T) {
 		addr := netip.MustParseAddr(c.addr)
 		g := GIDFromAddr(addr)
 		if g.String() != c.text || g.Is4() != c.is4 || g.Addr() != addr {
-			t.Errorf("%s: %v, IPv4 %v, address %v", c.addr, g, g.Is4(), g.Addr())
+			t.Errorf("%s: %v, IPv4 %v, address %v; want %s, %v, %v", c.addr, g, g.Is4(), g.Addr(), c.text, c.is4, addr)
 		}
 	}
 }
@@ -50,7 +51,8 @@ func TestGID(t *testing.T) {
 func TestMTU(t *testing.T) {
 	for code, m := range []MTU{0, 256, 512, 1024, 2048, 4096} {
 		if MTUFromCode(code) != m || m.Code() != code || m.Valid() != (code > 0) {
-			t.Errorf("code %d: MTU %d, code %d, valid %v", code, MTUFromCode(code), m.Code(), m.Valid())
+			t.Errorf("code %d: MTU %d, code %d, valid %v; want %d, %d, %v", code, MTUFromCode(code), m.Code(),
+				m.Valid(), m, code, code > 0)
 		}
 	}
 	if MTUFromCode(-1) != 0 || MTUFromCode(6) != 0 || MTU(1000).Valid() {
@@ -70,17 +72,17 @@ func TestErrors(t *testing.T) {
 		Err: ErrInvalid}
 	for _, part := range []string{"0x12", "PathMTU", "1000", "256 to 4096"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q, want it to say %q", err, part)
 		}
 	}
 	if !errors.Is(err, ErrInvalid) || errors.Is(err, ErrState) {
-		t.Errorf("%v matches the wrong sentinel", err)
+		t.Errorf("%v matches the wrong sentinel, want only %v", err, ErrInvalid)
 	}
 
 	wc := WC{ID: 7, QPN: 0x12, Status: WCRetryExcErr}
 	err = wc.Err()
 	if !errors.Is(err, &WCError{Status: WCRetryExcErr}) || errors.Is(err, &WCError{Status: WCRemAccessErr}) {
-		t.Errorf("%v matches the wrong status", err)
+		t.Errorf("%v matches the wrong status, want only %v", err, WCRetryExcErr)
 	}
 	if wc.Status = WCSuccess; wc.Err() != nil {
 		t.Errorf("success is the error %v", wc.Err())
@@ -91,18 +93,18 @@ func TestErrors(t *testing.T) {
 func TestNames(t *testing.T) {
 	for s := range WCStatus(numWCStatus) {
 		if strings.HasPrefix(s.String(), "WCStatus(") {
-			t.Errorf("status %d has no name", s)
+			t.Errorf("status %d is %v, want a name", s, s)
 		}
 	}
 	for s := range QPState(NumQPStates) {
 		if strings.HasPrefix(s.String(), "QPState(") {
-			t.Errorf("state %d has no name", s)
+			t.Errorf("state %d is %v, want a name", s, s)
 		}
 	}
 	if got := WCStatus(200).String(); got != "WCStatus(200)" {
-		t.Errorf("an unknown status is called %q", got)
+		t.Errorf("an unknown status is called %q, want WCStatus(200)", got)
 	}
 	if got := (AttrState | AttrDestQPN | AttrRateLimit).String(); got != "State|DestQPN|RateLimit" {
-		t.Errorf("mask is called %q", got)
+		t.Errorf("mask is called %q, want State|DestQPN|RateLimit", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestCMText(t *testing.T) {
 	}
 	for r := RejectNoQP; r <= RejectInvalidAltFlowLabel; r++ {
 		if strings.Contains(r.String(), "(") {
-			t.Errorf("reason %d has no name", r)
+			t.Errorf("reason %d is %v, want a name", r, r)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestRemoteBuffer(t *testing.T) {
 	p, err := want.MarshalBinary()
 	head := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
 	if err != nil || len(p) != ib.RemoteBufferLen || !slices.Equal(p[:12], head) {
-		t.Fatalf("% x, %v", p, err)
+		t.Fatalf("% x, %v; want %d bytes that begin with % x", p, err, ib.RemoteBufferLen, head)
 	}
 	var got ib.RemoteBuffer
 	if err := got.UnmarshalBinary(append(p, make([]byte, 36)...)); err != nil || got != want {
@@ -43,7 +43,7 @@ func TestRemoteBufferRefused(t *testing.T) {
 		var attr *ib.AttrError
 		b := ib.RemoteBuffer{Addr: 1}
 		if err := b.UnmarshalBinary(p); !errors.Is(err, ib.ErrInvalid) || !errors.As(err, &attr) || b.Addr != 1 {
-			t.Errorf("%s: %v, %+v", name, err, b)
+			t.Errorf("%s: %v, %+v; want %v by an attribute, and the buffer as it was", name, err, b, ib.ErrInvalid)
 		}
 	}
 	last := ib.RemoteBuffer{Addr: math.MaxUint64 - 9, Length: 10}

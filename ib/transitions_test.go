@@ -31,7 +31,7 @@ func TestModifyTo(t *testing.T) {
 	err := ib.ModifyTo(q, ib.QPAttr{State: ib.StateSQD, PathMTU: ib.MTU1024}, ib.StateInit, ib.StateRTR, ib.StateRTS,
 		ib.StateSQD)
 	if !errors.Is(err, ib.ErrState) {
-		t.Errorf("the refusal of RTS is returned as %v", err)
+		t.Errorf("the refusal of RTS is returned as %v, want %v", err, ib.ErrState)
 	}
 	if want := []ib.QPState{ib.StateInit, ib.StateRTR}; !slices.Equal(q.states, want) {
 		t.Errorf("modified to %v, want %v", q.states, want)

@@ -53,7 +53,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if written := mem[0] == 1 || mem[size-8] == 1; written != c.want {
-			t.Errorf("%s: written %v", c.name, written)
+			t.Errorf("%s: written %v, want %v", c.name, written, c.want)
 		}
 	}
 	if err := table.Deregister(r); err != nil {

@@ -82,11 +82,11 @@ func TestBatch(t *testing.T) {
 	batch.Do(list, out)
 	for i, o := range out {
 		if o.Err != nil || o.Old != map[int]uint64{3: 5}[i] {
-			t.Errorf("placement %d: %+v", i, o)
+			t.Errorf("placement %d: %+v, want the old value %d", i, o, map[int]uint64{3: 5}[i])
 		}
 	}
 	if a.calls != 2 || b.calls != 1 || !bytes.HasPrefix(a.b, []byte("otwo\x00")) || string(b.b[8:10]) != "yz" {
-		t.Errorf("%d and %d calls, %q %q", a.calls, b.calls, a.b[:9], b.b[8:10])
+		t.Errorf("%d and %d calls, %q %q; want 2 and 1, otwo and yz", a.calls, b.calls, a.b[:9], b.b[8:10])
 	}
 
 	a.fail = 20
@@ -94,7 +94,7 @@ func TestBatch(t *testing.T) {
 	batch.Do(list, out[:3])
 	if out[0].Err != nil || !errors.Is(out[1].Err, FaultBounds) || out[2].Err != nil || a.b[16] != 'a' ||
 		a.b[24] != 'c' {
-		t.Errorf("%+v", out[:3])
+		t.Errorf("%+v, want only %v in the second", out[:3], FaultBounds)
 	}
 
 	a.calls = 0
@@ -103,7 +103,7 @@ func TestBatch(t *testing.T) {
 	}
 	batch.Do(list, out[:3])
 	if out[0].Err != FaultKey || out[2].Err != FaultKey || a.calls != 0 {
-		t.Errorf("deregistered: %+v, %d calls", out[:3], a.calls)
+		t.Errorf("deregistered: %+v, %d calls; want %v and none", out[:3], a.calls, FaultKey)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestBatchTrains(t *testing.T) {
 	batch.Do(trains, out)
 	want := "payload 00 of train\x00payload 01 of train\x00singlepayload 00 of train\x00payload 01"
 	if string(a.b[:76]) != want || !bytes.HasPrefix(a.b[100:], []byte("payload 00 of train")) || a.calls != 1 {
-		t.Errorf("trains: %d calls, %q", a.calls, a.b[:76])
+		t.Errorf("trains: %d calls, %q; want 1, %q", a.calls, a.b[:76], want)
 	}
 	a.calls = 0
 	batch.Do([]Placement{train(0, maxPieces/6), train(0, maxPieces), train(0, 2)}, out[:3])
@@ -133,7 +133,8 @@ func TestBatchTrains(t *testing.T) {
 	a.fail, a.calls = 60, 0
 	batch.Do([]Placement{train(0, 2), train(20, 4), train(100, 2)}, out[:3])
 	if out[0].Err != nil || out[1] != (Outcome{2, FaultBounds}) || out[2].Err != nil || a.calls != 1+2+3+2 {
-		t.Errorf("a train whose third packet fails: %+v, %d calls", out[:3], a.calls)
+		t.Errorf("a train whose third packet fails: %+v, %d calls; want %v and 8 calls", out[:3], a.calls,
+			Outcome{2, FaultBounds})
 	}
 }
 
@@ -159,21 +160,21 @@ func TestBatchGather(t *testing.T) {
 		}
 	}
 	if errs[5] != FaultBounds {
-		t.Errorf("a buffer longer than its message: %v", errs[5])
+		t.Errorf("a buffer longer than its message: %v, want %v", errs[5], FaultBounds)
 	}
 	if a.calls != 2 || b.calls != 3 {
-		t.Errorf("%d and %d calls", a.calls, b.calls)
+		t.Errorf("%d and %d calls, want 2 and 3", a.calls, b.calls)
 	}
 
 	a.fail = 10
 	batch.Gather(list[:2], errs)
 	if errs[0] != nil || errs[1] != FaultBounds {
-		t.Errorf("the second cannot be read: %v", errs[:2])
+		t.Errorf("the second cannot be read: %v, want %v", errs[:2], FaultBounds)
 	}
 	if err := table.Deregister(ra); err != nil {
 		t.Fatal(err)
 	}
 	if batch.Gather(list[:2], errs); errs[0] != FaultKey || errs[1] != FaultKey {
-		t.Errorf("deregistered: %v", errs[:2])
+		t.Errorf("deregistered: %v, want %v", errs[:2], FaultKey)
 	}
 }

@@ -130,15 +130,16 @@ func TestBindRules(t *testing.T) {
 			}
 			bound := fault == FaultNone && call.b.Length > 0
 			if fault == FaultNone && w.Key() != call.key || fault != FaultNone && w.Key() != before {
-				t.Errorf("%s, %v: key %#x, was %#x, asked for %#x", c.name, typ, uint32(w.Key()), uint32(before),
-					uint32(call.key))
+				t.Errorf("%s, %v: key %#x, was %#x, asked for %#x; want %v", c.name, typ, uint32(w.Key()),
+					uint32(before), uint32(call.key), c.want)
 			}
 			if (w.bound != nil) != bound || (call.r.windows == 1) != bound {
-				t.Errorf("%s, %v: bound to %+v, %d windows on the region", c.name, typ, w.bound, call.r.windows)
+				t.Errorf("%s, %v: bound to %+v, %d windows on the region; want bound %v", c.name, typ, w.bound,
+					call.r.windows, bound)
 			}
 			if _, open := table.CheckRemote(pd, 17, w.Key(), call.b.Addr, 1, 0); call.b.Access&ib.ZeroBased == 0 &&
 				(open == FaultNone) != bound {
-				t.Errorf("%s, %v: the key opens: %v", c.name, typ, open)
+				t.Errorf("%s, %v: the key opens: %v, want %v", c.name, typ, open, bound)
 			}
 		}
 	}
@@ -161,11 +162,12 @@ func TestRebindType1(t *testing.T) {
 	second := bind(t, table, w, 18, all(b, 0))
 	if opens(nothing, 0x100) || opens(first, 0x100) || s.R.Valid() || !opens(second, 0x200) || a.windows != 0 ||
 		b.windows != 1 {
-		t.Errorf("after the second bind: first %v, second %v", opens(first, 0x100), opens(second, 0x200))
+		t.Errorf("after the second bind: first %v, second %v, %d and %d windows; want false, true, 0 and 1",
+			opens(first, 0x100), opens(second, 0x200), a.windows, b.windows)
 	}
 	if fault := table.Bind(pd, 17, ib.NextKey(second),
 		ib.MWBind{LKey: a.Key(), Addr: 0x100, Length: 9}); fault != FaultBounds || !opens(second, 0x200) {
-		t.Errorf("after a bind that failed: %v, opens %v", fault, opens(second, 0x200))
+		t.Errorf("after a bind that failed: %v, opens %v; want %v, true", fault, opens(second, 0x200), FaultBounds)
 	}
 	third := bind(t, table, w, 17, ib.MWBind{})
 	if opens(second, 0x200) || opens(third, 0x200) || b.windows != 0 {
@@ -184,7 +186,7 @@ func TestType2States(t *testing.T) {
 	for _, qpn := range []ib.QPN{mine, theirs} {
 		for _, b := range []ib.MWBind{all(r, 0), {}} {
 			if fault := table.Bind(pd, qpn, ib.NextKey(key), b); fault != FaultState {
-				t.Errorf("bind of a bound window to %d bytes by QP %d: %v", b.Length, qpn, fault)
+				t.Errorf("bind of a bound window to %d bytes by QP %d: %v, want %v", b.Length, qpn, fault, FaultState)
 			}
 		}
 	}

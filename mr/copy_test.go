@@ -116,7 +116,7 @@ func TestLastWordIsAtomic(t *testing.T) {
 	}()
 	for {
 		if v := atomic.LoadUint64(p); v != 0 && v != ones {
-			t.Fatalf("torn: %#x", v)
+			t.Fatalf("torn: %#x, want 0 or all ones", v)
 		}
 		select {
 		case <-done:
@@ -187,7 +187,7 @@ func TestAtomics(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(b[:8], make([]byte, 8)) || !bytes.Equal(b[16:], make([]byte, 16)) {
-		t.Errorf("neighbours changed: %x", b)
+		t.Errorf("neighbours changed: %x, want 0", b)
 	}
 	for _, c := range []struct {
 		name string
@@ -245,7 +245,7 @@ func TestBytes(t *testing.T) {
 	}
 	p := make([]byte, 4)
 	if err := m.ReadAt(p, 12); err != nil || !bytes.Equal(p, []byte{0, 1, 2, 3}) {
-		t.Errorf("read %x, %v", p, err)
+		t.Errorf("read %x, %v; want 00010203", p, err)
 	}
 	if old, err := m.FetchAdd(0, 3); old != 0 || err != nil {
 		t.Error(old, err)

@@ -57,7 +57,7 @@ func TestFlush(t *testing.T) {
 	m.asked, m.fail = nil, errors.New("medium is gone")
 	s, _ := table.CheckRemote(pd, 17, key, 4, 8, rights)
 	if err := s.Flush(persistent); err != m.fail || !slices.Equal(m.asked, [][2]uint64{{20, 8}}) {
-		t.Errorf("span: %v, asked for %v", err, m.asked)
+		t.Errorf("span: %v, asked for %v; want %v, 8 bytes at 20", err, m.asked, m.fail)
 	}
 	if fault := table.Invalidate(pd, 17, key); fault != FaultNone {
 		t.Fatal(fault)

@@ -106,13 +106,13 @@ func TestRevokeAfterErrors(t *testing.T) {
 		t.Error(err)
 	}
 	if n := r.users.Load(); n != 0 {
-		t.Errorf("%d accesses are still counted", n)
+		t.Errorf("%d accesses are still counted, want none", n)
 	}
 	if fault := table.Invalidate(pd, 1, r.Key()); fault != FaultNone {
 		t.Error(fault)
 	}
 	if err := word.Read(make([]byte, 8)); !errors.Is(err, FaultKey) || r.users.Load() != 0 {
-		t.Errorf("error %v, %d accesses are counted", err, r.users.Load())
+		t.Errorf("error %v, %d accesses are counted; want %v, none", err, r.users.Load(), FaultKey)
 	}
 }
 

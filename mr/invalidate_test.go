@@ -65,7 +65,7 @@ func TestInvalidatedRegion(t *testing.T) {
 		t.Errorf("lookup: got %v, want %v", fault, FaultKey)
 	}
 	if err := Gather(make([]byte, 8), SGL{{r, 0, 8}}, 0); r.Valid() || !errors.Is(err, FaultKey) {
-		t.Errorf("read: %v", err)
+		t.Errorf("read: %v, valid %v; want %v, false", err, r.Valid(), FaultKey)
 	}
 	w := newWindow(t, table, pd, ib.MWType1)
 	if fault := table.Bind(pd, 0, ib.NextKey(w.Key()), all(r, 0)); fault != FaultKey {

@@ -142,7 +142,7 @@ func (m *model) register(t *rapid.T) {
 	var err error
 	r.r, err = m.table.Register(m.pds[r.pd], r.m.Memory, r.iova, r.access)
 	if ok := registrable(r.m, r.iova, r.access) && m.room(); ok != (err == nil) {
-		t.Fatalf("register: %v", err)
+		t.Fatalf("register: %v, want it to succeed: %v", err, ok)
 	}
 	if err == nil {
 		m.regions = append(m.regions, r)
@@ -172,7 +172,7 @@ func (m *model) deregister(t *rapid.T) {
 	}
 	err := m.table.Deregister(r.r)
 	if ok := !r.closed && m.windowsOn(r) == 0; ok != (err == nil) {
-		t.Fatalf("deregister with %d windows: %v", m.windowsOn(r), err)
+		t.Fatalf("deregister with %d windows: %v, want it to succeed: %v", m.windowsOn(r), err, ok)
 	}
 	r.closed = r.closed || err == nil
 }
@@ -199,7 +199,7 @@ func (m *model) reregister(t *rapid.T) {
 	var err error
 	next.r, err = m.table.Reregister(r.r, mask, m.pds[pd], memory.Memory, iova, access)
 	if ok := !r.closed && m.windowsOn(r) == 0 && registrable(next.m, next.iova, next.access); ok != (err == nil) {
-		t.Fatalf("re-register with %d windows: %v", m.windowsOn(r), err)
+		t.Fatalf("re-register with %d windows: %v, want it to succeed: %v", m.windowsOn(r), err, ok)
 	}
 	if err == nil {
 		r.closed = true
@@ -212,7 +212,7 @@ func (m *model) allocWindow(t *rapid.T) {
 	typ := rapid.SampledFrom([]ib.MWType{ib.MWType1, ib.MWType2}).Draw(t, "type")
 	var err error
 	if w.w, err = m.table.AllocWindow(m.pds[w.pd], typ); m.room() != (err == nil) {
-		t.Fatalf("allocate window: %v", err)
+		t.Fatalf("allocate window: %v, want it to succeed: %v", err, m.room())
 	}
 	if err == nil {
 		w.key = w.w.Key()
@@ -226,7 +226,7 @@ func (m *model) freeWindow(t *rapid.T) {
 		return
 	}
 	if err := m.table.FreeWindow(w.w); w.freed != (err != nil) {
-		t.Fatalf("free window: %v", err)
+		t.Fatalf("free window: %v, want it to succeed: %v", err, !w.freed)
 	}
 	w.freed, w.bound = true, nil
 }
@@ -268,7 +268,7 @@ func (m *model) bind(t *rapid.T) {
 		(b.Access&ib.RemoteAtomic == 0 || aligned) &&
 		b.Addr+1 > r.iova && b.Addr+b.Length <= r.iova+64)
 	if fault := m.table.Bind(m.pds[pd], qpn, key, b); ok != (fault == FaultNone) {
-		t.Fatalf("bind %+v of %+v: %v", b, r, fault)
+		t.Fatalf("bind %+v of %+v: %v, want it to succeed: %v", b, r, fault, ok)
 	}
 	if ok {
 		w.key, w.bound = key, nil
@@ -283,7 +283,7 @@ func (m *model) invalidate(t *rapid.T) {
 	if w := latest(t, "window", m.windows); w != nil && rapid.Bool().Draw(t, "a window") {
 		ok := w.bound != nil && w.pd == pd && w.w.Type() == ib.MWType2 && w.bound.qpn == qpn
 		if fault := m.table.Invalidate(m.pds[pd], qpn, w.key); ok != (fault == FaultNone) {
-			t.Fatalf("invalidate window: %v", fault)
+			t.Fatalf("invalidate window: %v, want it to succeed: %v", fault, ok)
 		}
 		if ok {
 			w.bound = nil
@@ -291,7 +291,7 @@ func (m *model) invalidate(t *rapid.T) {
 	} else if r := latest(t, "region", m.regions); r != nil {
 		ok := !r.closed && !r.dead && r.pd == pd && r.access&ib.RemoteInvalidate != 0 && m.windowsOn(r) == 0
 		if fault := m.table.Invalidate(m.pds[pd], qpn, r.r.Key()); ok != (fault == FaultNone) {
-			t.Fatalf("invalidate region with %d windows: %v", m.windowsOn(r), fault)
+			t.Fatalf("invalidate region with %d windows: %v, want it to succeed: %v", m.windowsOn(r), fault, ok)
 		}
 		r.dead = r.dead || ok
 	}
@@ -323,7 +323,7 @@ func (m *model) check(t *rapid.T) {
 	ok = ok && off+1 >= 1 && off+n <= length
 	var fault Fault
 	if s.s, fault = m.table.CheckRemote(m.pds[pd], qpn, key, va, n, need); ok != (fault == FaultNone) {
-		t.Fatalf("check %d bytes at %d of %+v: %v", n, off, s, fault)
+		t.Fatalf("check %d bytes at %d of %+v: %v, want it to succeed: %v", n, off, s, fault, ok)
 	}
 	if ok {
 		if s.s.R.base+s.s.Off != start+off {
@@ -348,7 +348,7 @@ func (m *model) write(t *rapid.T) {
 		}
 	}
 	if ok := s.valid() || len(p) == 0; ok != (err == nil) {
-		t.Fatalf("write by %+v: %v", s, err)
+		t.Fatalf("write by %+v: %v, want it to succeed: %v", s, err, ok)
 	}
 	if err == nil {
 		at := s.s.Off
@@ -385,7 +385,7 @@ func (m *model) holds(t *rapid.T) {
 	}
 	for _, s := range m.spans {
 		if s.s.R.Valid() != s.valid() {
-			t.Fatalf("span %+v is valid: %v", s, s.s.R.Valid())
+			t.Fatalf("span %+v is valid: %v, want %v", s, s.s.R.Valid(), s.valid())
 		}
 	}
 }

@@ -34,24 +34,25 @@ func TestReregister(t *testing.T) {
 		}
 		if next.PD() != wantPD || next.Addr() != wantIOVA || next.Len() != wantMem.Len() ||
 			next.Access() != wantAccess {
-			t.Errorf("mask %d: region %+v", mask, next)
+			t.Errorf("mask %d: region %+v;\nwant PD %p, %d bytes at %#x, access %v", mask, next, wantPD, wantMem.Len(),
+				wantIOVA, wantAccess)
 		}
 		if pd.users[UserRegion]+newPD.users[UserRegion] != 1 || wantPD.users[UserRegion] != 1 {
-			t.Errorf("mask %d: the domains count %d and %d regions", mask, pd.users[UserRegion],
-				newPD.users[UserRegion])
+			t.Errorf("mask %d: the domains count %d and %d regions, want 1 in the one asked for", mask,
+				pd.users[UserRegion], newPD.users[UserRegion])
 		}
 		if next.Key()>>8 == r.Key()>>8 {
-			t.Errorf("mask %d: same index, key %#x after %#x", mask, uint32(next.Key()), uint32(r.Key()))
+			t.Errorf("mask %d: key %#x after %#x, want another index", mask, uint32(next.Key()), uint32(r.Key()))
 		}
 		if _, fault := table.Check(pd, r.Key(), 0x100, 8, 0); fault != FaultKey || r.Valid() {
-			t.Errorf("mask %d: the old key opens: %v", mask, fault)
+			t.Errorf("mask %d: the old key opens: %v, want %v", mask, fault, FaultKey)
 		}
 		if err := stale.Read(make([]byte, 8)); err != FaultKey {
 			t.Errorf("mask %d: old span: got %v, want %v", mask, err, FaultKey)
 		}
 		s, fault := table.Check(wantPD, next.Key(), wantIOVA, wantMem.Len(), wantAccess)
 		if fault != FaultNone || s.Write([]byte{42}) != nil || wantMem.Direct()[0] != 42 {
-			t.Errorf("mask %d: new key: %v", mask, fault)
+			t.Errorf("mask %d: new key: %v, want it to write", mask, fault)
 		}
 		if err := table.Deregister(next); err != nil {
 			t.Error(err)
@@ -71,7 +72,7 @@ func TestReregisterSameKey(t *testing.T) {
 	next, err := table.ReregisterSameKey(r, ib.ReregTranslation|ib.ReregPD|ib.ReregAccess, newPD, newMem, 0x200,
 		ib.LocalWrite|ib.RemoteRead)
 	if err != nil || next.Key() != key || r.Valid() || table.used != used {
-		t.Fatalf("key %#x after %#x, %d keys, %d before: %v", uint32(next.Key()), uint32(key), table.used, used, err)
+		t.Fatalf("key %#x, %d keys: %v; want %#x, %d", uint32(next.Key()), table.used, err, uint32(key), used)
 	}
 	if err := stale.Write(make([]byte, 8)); err != FaultKey {
 		t.Errorf("old span: got %v, want %v", err, FaultKey)
@@ -90,17 +91,17 @@ func TestReregisterSameKey(t *testing.T) {
 		}
 	}
 	if pd.users[UserRegion] != 0 || newPD.users[UserRegion] != 1 {
-		t.Errorf("the domains count %d and %d regions", pd.users[UserRegion], newPD.users[UserRegion])
+		t.Errorf("the domains count %d and %d regions, want none and 1", pd.users[UserRegion], newPD.users[UserRegion])
 	}
 	_, err = table.ReregisterSameKey(next, ib.ReregAccess, nil, nil, 0, ib.RemoteWrite)
 	if !errors.Is(err, ib.ErrInvalid) || !next.Valid() {
-		t.Errorf("rights that cannot be: %v; valid %v", err, next.Valid())
+		t.Errorf("rights that cannot be: %v; valid %v; want %v, true", err, next.Valid(), ib.ErrInvalid)
 	}
 	if err := table.Deregister(r); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("deregister what was replaced: got %v, want %v", err, ib.ErrClosed)
 	}
 	if err := table.Deregister(next); err != nil || table.used != used-1 || table.lookup(key) != nil {
-		t.Errorf("deregister: %v, %d keys left", err, table.used)
+		t.Errorf("deregister: %v, %d keys left; want %d", err, table.used, used-1)
 	}
 }
 
@@ -108,7 +109,7 @@ func TestReregisterSameKey(t *testing.T) {
 func TestOptionalAccess(t *testing.T) {
 	table, pd := newTable(t, 2)
 	if r := register(t, table, pd, sized(8), 0, ib.LocalWrite|1<<20|1<<29); r.Access() != ib.LocalWrite {
-		t.Errorf("rights %#x", uint32(r.Access()))
+		t.Errorf("rights %#x, want %#x", uint32(r.Access()), uint32(ib.LocalWrite))
 	}
 	for _, bit := range []ib.Access{1 << 19, 1 << 30} {
 		if _, err := table.Register(pd, sized(8), 0, bit); !errors.Is(err, ib.ErrInvalid) {
@@ -174,7 +175,7 @@ func TestReregisterRefuses(t *testing.T) {
 		}
 	}
 	if pd.users[UserRegion] != 2 {
-		t.Errorf("the domain counts %d regions", pd.users[UserRegion])
+		t.Errorf("the domain counts %d regions, want 2", pd.users[UserRegion])
 	}
 }
 
@@ -191,7 +192,7 @@ func TestReregisterInFullTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if next.Key() == r.Key() {
-			t.Fatalf("key %#x again", uint32(r.Key()))
+			t.Fatalf("key %#x again, want another", uint32(r.Key()))
 		}
 		r = next
 	}
@@ -203,6 +204,6 @@ func TestReregisterInFullTable(t *testing.T) {
 	}
 	r, err := table.Reregister(r, ib.ReregAccess, nil, nil, 0, 0)
 	if err != nil || !r.Valid() {
-		t.Errorf("an invalidated region: %v", err)
+		t.Errorf("an invalidated region: %v; want it valid", err)
 	}
 }

@@ -173,7 +173,7 @@ func TestScatterAllOrNothing(t *testing.T) {
 	list, err := Scatter(SGL{{b, 4, 8}}, 0, p[:8], make([]Placement, 0, 1))
 	if err != nil || len(list) != 1 || list[0].R != b || list[0].Off != 4 || &list[0].Data[0] != &p[0] ||
 		len(list[0].Data) != 8 {
-		t.Errorf("placement %+v, %v", list, err)
+		t.Errorf("placement %+v, %v; want 8 bytes at 4 of the second region", list, err)
 	}
 }
 

@@ -62,10 +62,10 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, fault, c.want)
 		}
 		if fault != FaultNone && s != (Span{}) {
-			t.Errorf("%s: a Span %+v with a fault", c.name, s)
+			t.Errorf("%s: a Span %+v with a fault, want none", c.name, s)
 		}
 		if fault == FaultNone && (s.R.Key() != c.key || s.Off != c.off || uint64(s.Len) != c.length) {
-			t.Errorf("%s: span %+v", c.name, s)
+			t.Errorf("%s: span %+v, want %d bytes at %d", c.name, s, c.length, c.off)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestAccessTable(t *testing.T) {
 	for access := range allRights + 1 {
 		r, err := table.Register(pd, sized(8), 0, access)
 		if legal := access&(ib.RemoteWrite|ib.RemoteAtomic) == 0 || access&ib.LocalWrite != 0; legal != (err == nil) {
-			t.Errorf("register with access %#x: %v", access, err)
+			t.Errorf("register with access %#x: %v, want it legal: %v", access, err, legal)
 		}
 		if err != nil {
 			continue
@@ -160,7 +160,7 @@ func TestKeysChangeOnReuse(t *testing.T) {
 		r := register(t, table, pd, sized(1), 0, 0)
 		if old != nil {
 			if old.Key() == r.Key() {
-				t.Fatalf("key %#x again", uint32(r.Key()))
+				t.Fatalf("key %#x again, want another", uint32(r.Key()))
 			}
 			if _, fault := table.Check(pd, old.Key(), 0, 1, 0); fault != FaultKey {
 				t.Fatalf("stale key: got %v, want %v", fault, FaultKey)
@@ -223,7 +223,7 @@ func TestKeysAtRandom(t *testing.T) {
 	for range 100_000 {
 		key := ib.Key(rng.Uint32())
 		if _, fault := table.CheckRemote(pd, 17, key, 0, 1, ib.RemoteRead); (fault == FaultNone) != have[key] {
-			t.Fatalf("key %#x: %v", uint32(key), fault)
+			t.Fatalf("key %#x: %v, want it to open: %v", uint32(key), fault, have[key])
 		}
 	}
 	for key := range have {
@@ -258,12 +258,12 @@ func TestPDLifetime(t *testing.T) {
 	}
 	err := table.FreePD(pd)
 	if !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "2 memory regions, 1 QPs") {
-		t.Errorf("free in use: %v", err)
+		t.Errorf("free in use: %v, want %v by 2 memory regions, 1 QPs", err, ib.ErrBusy)
 	}
 	pd.Release(UserQP)
 	table.Deregister(r)
 	if err := table.FreePD(pd); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "1 memory regions;") {
-		t.Errorf("free with a region left: %v", err)
+		t.Errorf("free with a region left: %v, want %v by 1 memory regions", err, ib.ErrBusy)
 	}
 	pd, _ = table.NewPD()
 	if err := table.FreePD(pd); err != nil {
@@ -308,14 +308,14 @@ func TestResolve(t *testing.T) {
 	sgl, fault := table.Resolve(pd, good, 0, nil)
 	if fault != FaultNone || len(sgl) != 2 || sgl[0] != (Span{a, 10, 5}) || sgl[1] != (Span{b, 0, 50}) ||
 		sgl.Len() != 55 {
-		t.Errorf("resolved to %+v, %v", sgl, fault)
+		t.Errorf("resolved to %+v, %v; want %+v", sgl, fault, SGL{{a, 10, 5}, {b, 0, 50}})
 	}
 	if got, fault := table.Resolve(pd, good, ib.LocalWrite, sgl); fault != FaultAccess || len(got) != 2 {
-		t.Errorf("for writing: %d spans, %v", len(got), fault)
+		t.Errorf("for writing: %d spans, %v; want 2, %v", len(got), fault, FaultAccess)
 	}
 	if got, fault := table.Resolve(pd, []ib.SGE{good[0], {Addr: 1099, Length: 2, LKey: a.Key()}}, 0,
 		sgl[:0]); fault != FaultBounds || len(got) != 0 {
-		t.Errorf("beyond the end: %d spans, %v", len(got), fault)
+		t.Errorf("beyond the end: %d spans, %v; want 0, %v", len(got), fault, FaultBounds)
 	}
 }
 
@@ -334,7 +334,7 @@ func FuzzCheck(f *testing.F) {
 		table, pd := newTable(t, 1)
 		r, err := table.Register(pd, sized(size), iova, 0)
 		if want := size <= MaxLen && (size == 0 || sum(iova, size).Cmp(space) <= 0); want != (err == nil) {
-			t.Fatalf("register %d bytes at %#x: %v", size, iova, err)
+			t.Fatalf("register %d bytes at %#x: %v, want it to succeed: %v", size, iova, err, want)
 		}
 		if err != nil {
 			return
@@ -342,7 +342,7 @@ func FuzzCheck(f *testing.F) {
 		inside := va >= iova && sum(va, length).Cmp(sum(iova, size)) <= 0
 		_, fault := table.Check(pd, r.Key(), va, length, 0)
 		if want := inside && length <= math.MaxUint32; want != (fault == FaultNone) {
-			t.Fatalf("%d bytes at %#x of %d at %#x: %v", length, va, size, iova, fault)
+			t.Fatalf("%d bytes at %#x of %d at %#x: %v, want it to succeed: %v", length, va, size, iova, fault, want)
 		}
 	})
 }
@@ -387,7 +387,7 @@ func TestConcurrentChecks(t *testing.T) {
 				return
 			case key := <-keys:
 				if s, fault := table.Check(pd, key, 0, 0, 0); fault == FaultNone {
-					t.Errorf("key %#x opens address 0 of %#x", uint32(key), s.R.Addr())
+					t.Errorf("key %#x opens address 0 of %#x, want it refused", uint32(key), s.R.Addr())
 				}
 			default:
 				if _, fault := table.Check(pd, stay.Key(), 0, 64, 0); fault != FaultNone {

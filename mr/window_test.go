@@ -37,10 +37,10 @@ func TestAllocWindow(t *testing.T) {
 	r := register(t, table, pd, sized(8), 0, 0)
 	w1, w2 := newWindow(t, table, pd, ib.MWType1), newWindow(t, table, pd, ib.MWType2)
 	if w1.Type() != ib.MWType1 || w2.Type() != ib.MWType2 || w1.PD() != pd {
-		t.Errorf("windows %+v, %+v", w1, w2)
+		t.Errorf("windows %+v, %+v; want types 1 and 2 of the domain", w1, w2)
 	}
 	if i, j, k := r.Key()>>8, w1.Key()>>8, w2.Key()>>8; i == j || j == k || i == k {
-		t.Errorf("indices %d, %d, %d", i, j, k)
+		t.Errorf("indices %d, %d, %d; want three different ones", i, j, k)
 	}
 	for _, w := range []*Window{w1, w2} {
 		if _, fault := table.CheckRemote(pd, 17, w.Key(), 0, 0, 0); fault != FaultKey {
@@ -49,11 +49,11 @@ func TestAllocWindow(t *testing.T) {
 	}
 	if _, err := table.AllocWindow(pd, ib.MWType1); !errors.Is(err, ib.ErrLimit) ||
 		!strings.Contains(err.Error(), "allocate memory window: 3 regions and windows") {
-		t.Errorf("fourth key of three: %v", err)
+		t.Errorf("fourth key of three: %v, want %v by 3 regions and windows", err, ib.ErrLimit)
 	}
 	if err := table.FreePD(pd); !errors.Is(err, ib.ErrBusy) ||
 		!strings.Contains(err.Error(), "1 memory regions, 2 memory windows") {
-		t.Errorf("free of the domain: %v", err)
+		t.Errorf("free of the domain: %v, want %v by 1 memory regions, 2 memory windows", err, ib.ErrBusy)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestWindowKeyOnReuse(t *testing.T) {
 		variant = uint8(old)
 		next := register(t, table, pd, sized(8), 0, 0)
 		if _, fault := table.CheckRemote(pd, 17, old, 0, 8, 0); next.Key() == old || fault != FaultKey {
-			t.Fatalf("key %#x after %#x, which says %v", uint32(next.Key()), uint32(old), fault)
+			t.Fatalf("key %#x after %#x, which says %v, want %v", uint32(next.Key()), uint32(old), fault, FaultKey)
 		}
 		if err := table.Deregister(next); err != nil {
 			t.Fatal(err)
@@ -195,15 +195,15 @@ func (f *peerTest) run(t *testing.T, checks []peerCheck) {
 			t.Errorf("%s: %v, want %v", c.name, fault, c.want)
 		}
 		if fault != FaultNone && s != (Span{}) {
-			t.Errorf("%s: a Span %+v with a fault", c.name, s)
+			t.Errorf("%s: a Span %+v with a fault, want none", c.name, s)
 		}
 		if fault == FaultNone && (s.R.Key() != c.key || s.Off != c.off || uint64(s.Len) != c.length) {
-			t.Errorf("%s: span %+v", c.name, s)
+			t.Errorf("%s: span %+v, want %d bytes at %d", c.name, s, c.length, c.off)
 		}
 		region, fault := f.table.RemoteRegion(c.pd, c.qpn, c.key, c.need)
 		if want := c.want == FaultNone || c.want == FaultBounds; want != (fault == FaultNone) ||
 			want != (region != nil) {
-			t.Errorf("%s: all of it: %v", c.name, fault)
+			t.Errorf("%s: all of it: %v, want it to open: %v", c.name, fault, want)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestWindowMovesBytes(t *testing.T) {
 		}
 		list, err := Scatter(SGL{s}, 4, []byte("abcdefgh"), make([]Placement, 0, 1))
 		if err != nil || (len(list) == 0) != direct {
-			t.Fatalf("%d placements, %v", len(list), err)
+			t.Fatalf("%d placements, %v; want none only if direct: %v", len(list), err, direct)
 		}
 		for i := range list {
 			if _, err := list[i].Do(); err != nil {
@@ -291,20 +291,20 @@ func TestWindowMovesBytes(t *testing.T) {
 		want := make([]byte, 64)
 		copy(want[16+8+4:], "abcdefgh")
 		if !bytes.Equal(b, want) {
-			t.Errorf("direct %v: region holds %q", direct, b)
+			t.Errorf("direct %v: region holds %q, want %q", direct, b, want)
 		}
 		got := make([]byte, 10)
 		if err := Gather(got, SGL{s}, 3); err != nil || string(got) != "\x00abcdefgh\x00" {
-			t.Errorf("direct %v: read %q, %v", direct, got, err)
+			t.Errorf("direct %v: read %q, %v; want abcdefgh", direct, got, err)
 		}
 		if beyond := (Span{s.R, 25, 8}).Write(make([]byte, 8)); direct && beyond != FaultBounds {
-			t.Errorf("write beyond the piece: %v", beyond)
+			t.Errorf("write beyond the piece: %v, want %v", beyond, FaultBounds)
 		}
 		add := Placement{Kind: PlaceFetchAdd, R: s.R, Off: 24, A: 5}
 		swap := Placement{Kind: PlaceCompareSwap, R: s.R, Off: 24, A: 5, B: 9}
 		for i, p := range []Placement{add, swap} {
 			if old, err := p.Do(); err != nil || old != []uint64{0, 5}[i] {
-				t.Errorf("direct %v: %v returned %d, %v", direct, p.Kind, old, err)
+				t.Errorf("direct %v: %v returned %d, %v; want %d", direct, p.Kind, old, err, []uint64{0, 5}[i])
 			}
 		}
 		if n := binary.NativeEndian.Uint64(b[16+24:]); n != 9 {
@@ -349,7 +349,7 @@ func TestConcurrentBinds(t *testing.T) {
 						t.Errorf("invalidate of the region with a window: got %v, want %v", fault, FaultState)
 					}
 				} else if fault := table.Invalidate(pd, qpn, key); fault != FaultNone || s.R.Valid() {
-					t.Errorf("invalidate: %v", fault)
+					t.Errorf("invalidate: %v, valid %v; want no fault, false", fault, s.R.Valid())
 				}
 			}
 		})

@@ -198,7 +198,7 @@ func TestTransitions(t *testing.T) {
 				err := h.modify(to, goodAttr(peerNum, ourPSN, peerPSN), row.mask())
 				legal := row != (attrRow{})
 				if (err == nil) != legal {
-					t.Errorf("%v to %v: %v; legal: %v", from, to, err, legal)
+					t.Errorf("%v to %v: %v; want it legal: %v", from, to, err, legal)
 				}
 				after := from
 				if legal {
@@ -238,7 +238,7 @@ func (h *host) into(state ib.QPState) {
 		h.up(state, attr)
 	}
 	if h.q.State() != state {
-		h.t.Fatalf("the QP is in %v, not in %v", h.q.State(), state)
+		h.t.Fatalf("the QP is in %v, want %v", h.q.State(), state)
 	}
 }
 

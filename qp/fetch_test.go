@@ -101,7 +101,7 @@ func (p *slowPair) emit(s *slowSide) (packets []wire.Packet) {
 			}
 			copy(packet.Payload, tx.Inline)
 			if tx.Len > len(tx.Inline) {
-				p.t.Fatalf("%d bytes of payload, %d at hand", tx.Len, len(tx.Inline))
+				p.t.Fatalf("%d bytes of payload, want at most the %d at hand", tx.Len, len(tx.Inline))
 			}
 			packets = append(packets, packet)
 			if train > 0 {

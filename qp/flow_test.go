@@ -184,7 +184,7 @@ func TestFlowWaitFirst(t *testing.T) {
 		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
 	}
 	if f.CongestionWindow() >= need {
-		t.Fatalf("a cap of %d packets after losses, and the QP waits for %d", f.CongestionWindow(), need)
+		t.Fatalf("a cap of %d packets after losses, want less than the %d the QP waits for", f.CongestionWindow(), need)
 	}
 	for n := 128 - 1; n > 0; n-- {
 		if got := f.Next(); got != nil {

@@ -65,12 +65,12 @@ func TestFlushInParts(t *testing.T) {
 			e := h.q.Effects()
 			done := f.sends == uint64(sends) && f.recvs == uint64(recvs)
 			if last := e.Events&(1<<ib.EventLastWQE) != 0; last != (shared && done) {
-				t.Errorf("after %d sends and %d receives of %d and %d: EventLastWQE %v", f.sends, f.recvs, sends, recvs,
-					last)
+				t.Errorf("after %d sends and %d receives of %d and %d: EventLastWQE %v, want %v", f.sends, f.recvs,
+					sends, recvs, last, shared && done)
 			}
 			if e.Doorbell == done {
-				t.Fatalf("after %d sends and %d receives of %d and %d: Effects.Doorbell is %v", f.sends, f.recvs, sends,
-					recvs, e.Doorbell)
+				t.Fatalf("after %d sends and %d receives of %d and %d: Effects.Doorbell is %v, want %v", f.sends,
+					f.recvs, sends, recvs, e.Doorbell, !done)
 			}
 			if done {
 				break

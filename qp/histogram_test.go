@@ -55,6 +55,6 @@ func TestHistogramBounds(t *testing.T) {
 		}
 	}
 	if before, after := micros(1<<32*1000-1000), micros(1<<32*1000+4000); after-before != 5 {
-		t.Errorf("5 us across the wrap: got %d", after-before)
+		t.Errorf("5 us across the wrap: got %d, want 5", after-before)
 	}
 }

@@ -260,7 +260,7 @@ func (h *host) emit(now ib.Instant, batch int) (out []TxPacket) {
 			}
 		}
 		if n > batch {
-			h.t.Fatalf("%d packets, asked for %d", n, batch)
+			h.t.Fatalf("%d packets, want at most %d", n, batch)
 		}
 		h.q.Sent(now)
 		if !h.effects() {

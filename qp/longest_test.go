@@ -202,7 +202,7 @@ func longestMessage(t *testing.T, typ ib.QPType, op ib.WROpcode, mtu ib.MTU, siz
 		t.Errorf("packets %v never left", x.lose)
 	}
 	if n := x.a.flow.packets; n != 0 {
-		t.Errorf("%d packets are in flight when all is complete", n)
+		t.Errorf("%d packets are in flight when all is complete, want 0", n)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestLongestReadOfOthers(t *testing.T) {
 					t.Fatalf("response %d has PSN %d and offset %d, want PSN %d", n, tx.PSN, tx.Off, at)
 				}
 				if n += 1 + tx.Train; (tx.Opcode == wire.RCReadRespLast) != (n == want) {
-					t.Fatalf("response %d is %v", n, tx.Opcode)
+					t.Fatalf("response %d is %v; want the last one as packet %d", n, tx.Opcode, want)
 				}
 			}
 			x.a.q.Sent(0)

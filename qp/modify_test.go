@@ -32,7 +32,7 @@ func checkModify(t *testing.T, h *host, row attrRow, a ib.QPAttr, mask ib.QPAttr
 		t.Errorf("%s: %v; want %s: %s", name, err, attr, text)
 	}
 	if !strings.Contains(ae.Op, fmt.Sprintf("QP 0x11 %v to %v", row.from, row.to)) {
-		t.Errorf("%s: the error names the change as %q", name, ae.Op)
+		t.Errorf("%s: the error names the change as %q, want QP 0x11 %v to %v", name, ae.Op, row.from, row.to)
 	}
 	if after := h.q.Query(); after != before {
 		t.Errorf("%s: refused, but changed %+v to %+v", name, before, after)

@@ -119,7 +119,7 @@ func (p *latePeer) play() {
 		}
 	}
 	if p.done != p.posted {
-		p.t.Errorf("%d receives were posted, %d completed", p.posted, p.done)
+		p.t.Errorf("%d receives were posted, %d completed; want all", p.posted, p.done)
 	}
 }
 
@@ -227,7 +227,8 @@ func (p *latePeer) listen() {
 			p.t.Fatalf("receive %d completes (%v) where it is the turn of %d", wc.ID, wc.Status, p.done)
 		}
 		if p.over && wc.Status != ib.WCWRFlushErr {
-			p.t.Fatalf("receive %d completes with %v behind one that has failed", wc.ID, wc.Status)
+			p.t.Fatalf("receive %d completes with %v behind one that has failed, want %v", wc.ID, wc.Status,
+				ib.WCWRFlushErr)
 		}
 		p.over = p.over || wc.Status != ib.WCSuccess
 	}

@@ -139,7 +139,7 @@ func TestForeseenTrain(t *testing.T) {
 			got = append(got, all)
 		}
 		if len(got[0]) != len(got[1]) {
-			t.Fatalf("batches of %d: %d packets, one by one %d", batch, len(got[0]), len(got[1]))
+			t.Fatalf("batches of %d: %d packets, want %d as one by one", batch, len(got[0]), len(got[1]))
 		}
 		alike, unasked := 0, 0
 		for i := range got[0] {
@@ -165,7 +165,8 @@ func TestForeseenTrain(t *testing.T) {
 			}
 		}
 		if most := len(got[0]) * (batch - 1) / batch; alike < most/2 {
-			t.Errorf("batches of %d: %d of %d packets were foreseen", batch, alike, len(got[0]))
+			t.Errorf("batches of %d: %d of %d packets were foreseen, want at least %d", batch, alike, len(got[0]),
+				most/2)
 		}
 	}
 }

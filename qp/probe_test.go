@@ -255,8 +255,8 @@ func TestProbeDeadPeer(t *testing.T) {
 				}
 			}
 			if c.timeout != 0 && ends[0] != ends[1] {
-				t.Errorf("%v, timeout %d, retries %d: given up at %d ns, without probes at %d ns",
-					op, c.timeout, c.retries, ends[1], ends[0])
+				t.Errorf("%v, timeout %d, retries %d: given up at %d ns, want %d ns as without probes", op, c.timeout,
+					c.retries, ends[1], ends[0])
 			}
 		}
 	}
@@ -496,7 +496,8 @@ func TestProbesLast(t *testing.T) {
 		x.post(ib.WRWrite, 8)
 		x.run(i + 1)
 		if took := x.now - began; took > probeLeast<<probesCarried*5/4+2*oneWay {
-			t.Fatalf("WRITE %d took %d ns, with %d ACK timeouts", i, took, x.a.stats.LocalAckTimeout)
+			t.Fatalf("WRITE %d took %d ns, want at most %d, with %d ACK timeouts", i, took,
+				probeLeast<<probesCarried*5/4+2*oneWay, x.a.stats.LocalAckTimeout)
 		}
 	}
 }

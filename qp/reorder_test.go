@@ -176,7 +176,7 @@ func TestKeptUnseen(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(keeps.mem, strict.mem) {
-			t.Fatalf("seed %d: got other bytes in memory than without kept packets", seed)
+			t.Fatalf("seed %d: memory holds other bytes, want those without kept packets", seed)
 		}
 		used += keeps.stats.KeptUsed
 	}

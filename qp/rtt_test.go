@@ -23,7 +23,8 @@ func TestRTTEstimate(t *testing.T) {
 			t.Errorf("after many samples of %d: got %d ns, want %d to %d", c.sample, e.mean, c.least, c.most)
 		}
 		if e.overdue() < 2*e.mean || e.overdue() < probeLeast {
-			t.Errorf("a wait of %d ns with round trips of %d", e.overdue(), e.mean)
+			t.Errorf("a wait of %d ns with round trips of %d, want at least %d and %d", e.overdue(), e.mean, 2*e.mean,
+				probeLeast)
 		}
 	}
 }
@@ -63,7 +64,8 @@ func TestRTTOfMany(t *testing.T) {
 		e.begin(now)
 		e.add(sample)
 		if d := e.deviation; i > 50*each && d < quick/100 {
-			t.Fatalf("sample %d: a deviation of %d ns, so the slow answers are forgotten", i, d)
+			t.Fatalf("sample %d: a deviation of %d ns, want at least %d: the slow answers are forgotten", i, d,
+				quick/100)
 		}
 	}
 	if e.mean < quick || e.mean > quick+quick/10 {

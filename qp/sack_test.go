@@ -19,7 +19,8 @@ func TestForgedSACKs(t *testing.T) {
 		p := x.pairs[0]
 		x.passes = func(to *host, pkt *wire.Packet) bool {
 			if done, carried := len(p.done), int(p.b.q.resp.msn); done > carried {
-				t.Fatalf("seed %d: got %d requests complete, of which the peer has carried out %d", seed, done, carried)
+				t.Fatalf("seed %d: %d requests complete, want at most the %d that the peer has carried out", seed, done,
+					carried)
 			}
 			if to == p.a && rng.IntN(10) == 0 {
 				to.handle(x.now, forgedSACK(rng, &p.a.q.req.win))

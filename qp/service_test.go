@@ -30,8 +30,8 @@ func TestServices(t *testing.T) {
 	} {
 		if !Known(c.typ) || WireService(c.typ) != c.wire || Reliable(c.typ) != c.reliable ||
 			Datagram(c.typ) != c.datagram || Sends(c.typ) != c.sends {
-			t.Errorf("%v: known %v, %v, reliable %v, datagrams %v, sends %v", c.typ, Known(c.typ), WireService(c.typ),
-				Reliable(c.typ), Datagram(c.typ), Sends(c.typ))
+			t.Errorf("%v: known %v, %v, reliable %v, datagrams %v, sends %v;\nwant %+v", c.typ, Known(c.typ),
+				WireService(c.typ), Reliable(c.typ), Datagram(c.typ), Sends(c.typ), c)
 		}
 		for op := range ib.WROpcode(255) {
 			if got := SupportsSend(c.typ, op); got != slices.Contains(c.takes, op) {

@@ -20,7 +20,7 @@ func TestSizes(t *testing.T) {
 		{"4 send queue entries", 4 * unsafe.Sizeof(sendWQE{}), most},
 	} {
 		if c.size > c.most {
-			t.Errorf("%s: %d bytes, at most %d", c.what, c.size, c.most)
+			t.Errorf("%s: %d bytes, want at most %d", c.what, c.size, c.most)
 		}
 	}
 }

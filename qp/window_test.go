@@ -87,7 +87,9 @@ func TestWindowIsASet(t *testing.T) {
 						w.nxt)
 				}
 				if w.inFlight()+w.room() != windowSize || w.holds(w.nxt) || w.holds(w.una.Add(-1)) {
-					t.Fatalf("%d in flight, room for %d, holds its ends", w.inFlight(), w.room())
+					t.Fatalf("%d in flight, room for %d, want %d together; holds %v: %v, %v: %v, want neither",
+						w.inFlight(), w.room(), windowSize, w.nxt, w.holds(w.nxt), w.una.Add(-1),
+						w.holds(w.una.Add(-1)))
 				}
 				if w.holds(w.una) != (w.inFlight() > 0) {
 					t.Fatalf("with %d in flight holds una: got %v, want %v", w.inFlight(), w.holds(w.una),

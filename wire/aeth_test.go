@@ -7,19 +7,20 @@ func TestSyndromeKinds(t *testing.T) {
 		s := Syndrome(i)
 		kind := i >> 5
 		if s.IsAck() != (kind == 0) || s.IsRNR() != (kind == 1) || s.IsNAK() != (kind == 3) {
-			t.Errorf("%#02x: ACK %v, RNR %v, NAK %v", i, s.IsAck(), s.IsRNR(), s.IsNAK())
+			t.Errorf("%#02x: ACK %v, RNR %v, NAK %v; want only that of kind %d", i, s.IsAck(), s.IsRNR(), s.IsNAK(),
+				kind)
 		}
 		if int(s.Code()) != i&31 {
-			t.Errorf("%#02x: code %d", i, s.Code())
+			t.Errorf("%#02x: code %d, want %d", i, s.Code(), i&31)
 		}
 	}
 	for code := range uint8(32) {
 		if s := RNRNak(code); !s.IsRNR() || s.Code() != code {
-			t.Errorf("RNRNak(%d) = %#02x", code, uint8(s))
+			t.Errorf("RNRNak(%d) = %#02x, want an RNR NAK of that code", code, uint8(s))
 		}
 	}
 	if s := RNRNak(32); s != 0x20 {
-		t.Errorf("RNRNak cuts its code to 5 bits: got %#02x", uint8(s))
+		t.Errorf("RNRNak cuts its code to 5 bits: got %#02x, want 0x20", uint8(s))
 	}
 }
 
@@ -41,7 +42,7 @@ func TestCredits(t *testing.T) {
 	}
 	for _, s := range []Syndrome{AckNoCredits, RNRNak(3), NAKSequence, 0x40, 0x80} {
 		if n, ok := s.Credits(); ok {
-			t.Errorf("%v grants %d credits", s, n)
+			t.Errorf("%v grants %d credits, want none", s, n)
 		}
 	}
 	for n, want := range map[int]int{-1: 0, 0: 0, 1: 1, 4: 4, 5: 4, 6: 6, 7: 6, 1000: 768, 32767: 24576, 32768: 32768,

@@ -14,7 +14,7 @@ func TestNoAllocations(t *testing.T) {
 	check := func(name string, fn func()) {
 		t.Helper()
 		if n := testing.AllocsPerRun(100, fn); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			t.Errorf("%s: %v allocations, want none", name, n)
 		}
 	}
 	for _, b := range sampleFrames(t) {
@@ -55,7 +55,7 @@ func TestNoAllocationsCM(t *testing.T) {
 	check := func(name string, fn func()) {
 		t.Helper()
 		if n := testing.AllocsPerRun(100, fn); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			t.Errorf("%s: %v allocations, want none", name, n)
 		}
 	}
 	for _, mad := range madsOf(t, rpingPath) {

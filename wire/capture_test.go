@@ -36,7 +36,7 @@ func readCapture(t testing.TB, path string) (frames [][]byte) {
 			break
 		}
 		if info.CaptureLength != info.Length {
-			t.Fatalf("%s: frame %d is cut off", path, len(frames)+1)
+			t.Fatalf("%s: frame %d is cut off: %d bytes, want %d", path, len(frames)+1, info.CaptureLength, info.Length)
 		}
 		frames = append(frames, b)
 	}
@@ -128,21 +128,22 @@ func TestTruncation(t *testing.T) {
 		for n := range whole {
 			var f Frame
 			if f.Decode(whole[:n]) == nil {
-				t.Fatalf("%d of %d bytes decode: % x", n, len(whole), whole)
+				t.Fatalf("%d of %d bytes decode: % x, want an error", n, len(whole), whole)
 			}
 		}
 		f, p := mustDecode(t, whole)
 		for n := range f.Transport {
 			cut := f.Transport[:n]
 			if f.Outer.Check(cut) {
-				t.Fatalf("%v: %d of %d bytes have a good ICRC", p.Opcode, n, len(f.Transport))
+				t.Fatalf("%v: %d of %d bytes have a good ICRC, want a bad one", p.Opcode, n, len(f.Transport))
 			}
 			var q Packet
 			// Whatever is long enough for its headers, and a multiple of 4, may
 			// be a packet with less payload.
 			err := q.Decode(cut)
 			if err == nil && (n < p.Opcode.HeaderLen() || n%4 != 0) {
-				t.Fatalf("%v: %d of %d bytes decode", p.Opcode, n, len(f.Transport))
+				t.Fatalf("%v: %d of %d bytes decode; want only multiples of 4 from %d", p.Opcode, n, len(f.Transport),
+					p.Opcode.HeaderLen())
 			}
 		}
 	}

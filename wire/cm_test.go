@@ -274,7 +274,7 @@ func TestMADName(t *testing.T) {
 	for _, h := range []MADHeader{{Class: 3, Attr: AttrREQ}, {Class: MADClassCM, Attr: AttrREQ - 1},
 		{Class: MADClassCM, Attr: AttrAPR + 1}} {
 		if got := h.Name(); got != "MAD" {
-			t.Errorf("%+v is %q", h, got)
+			t.Errorf("%+v is %q, want MAD", h, got)
 		}
 	}
 }
@@ -447,18 +447,18 @@ func TestCMHeaderRefused(t *testing.T) {
 // Service IDs name a port space and a port.
 func TestServiceID(t *testing.T) {
 	if id := ib.PortSpaceTCP.ServiceID(7471); id != 0x0000000001061D2F {
-		t.Errorf("TCP port 7471: %#x", id)
+		t.Errorf("TCP port 7471: %#x, want 0x1061D2F", id)
 	}
 	for _, s := range []ib.PortSpace{ib.PortSpaceIPoIB, ib.PortSpaceTCP, ib.PortSpaceUDP, ib.PortSpaceIB} {
 		for _, port := range []uint16{0, 1, 0xFFFF} {
 			if space, p, ok := SplitServiceID(s.ServiceID(port)); space != s || p != port || !ok {
-				t.Errorf("%v port %d: %v port %d, %v", s, port, space, p, ok)
+				t.Errorf("%v port %d: %v port %d, %v; want %v port %d", s, port, space, p, ok, s, port)
 			}
 		}
 	}
 	for _, id := range []uint64{0, 0x0105_1D2F, 0x0107_0000, 0x1_0106_1D2F, 0x1000_0000_0106_1D2F} {
 		if s, port, ok := SplitServiceID(id); ok {
-			t.Errorf("%#x is %v port %d", id, s, port)
+			t.Errorf("%#x is %v port %d; want neither", id, s, port)
 		}
 	}
 }

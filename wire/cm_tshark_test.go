@@ -236,17 +236,17 @@ func TestTsharkCM(t *testing.T) {
 	writeCapture(t, path, frames)
 	lines := tsharkFields(t, path, names)
 	if len(lines) != len(mads) {
-		t.Fatalf("tshark prints %d packets of %d", len(lines), len(mads))
+		t.Fatalf("tshark prints %d packets, want %d", len(lines), len(mads))
 	}
 	for i, line := range lines {
 		for _, f := range want[i] {
 			at, _ := slices.BinarySearch(names, f.name)
 			if got := tsharkText(line[at]); got != f.text() {
-				t.Errorf("MAD %d: %s is %q in tshark, %q here", i, f.name, got, f.text())
+				t.Errorf("MAD %d: %s is %q in tshark, want %q as here", i, f.name, got, f.text())
 			}
 		}
 		if bad := line[len(names)]; bad != "" {
-			t.Errorf("MAD %d: tshark says %q\n% x", i, bad, *mads[i])
+			t.Errorf("MAD %d: tshark says %q, want nothing\n% x", i, bad, *mads[i])
 		}
 	}
 }

@@ -106,7 +106,7 @@ func TestBadFrames(t *testing.T) {
 	for _, b := range [][]byte{nil, {0x55}, {0x00, 0x00}} {
 		var f Frame
 		if err := f.DecodeIP(b); err != errIPShort && err != errIPVersion {
-			t.Errorf("% x: %v", b, err)
+			t.Errorf("% x: %v, want %v or %v", b, err, errIPShort, errIPVersion)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestUDPChecksum(t *testing.T) {
 		for i := at; i < len(good); i++ {
 			bad := set(good, i, good[i]^0x10)
 			if err := new(Frame).Decode(bad); err == nil {
-				t.Errorf("byte %d of UDP is not covered", i-at)
+				t.Errorf("byte %d of UDP is not covered, want an error", i-at)
 			}
 		}
 		bad := set(good, at+6, 0x12, 0x34)

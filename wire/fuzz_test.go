@@ -26,7 +26,7 @@ func FuzzPacketDecode(f *testing.F) {
 		out := append(p.AppendHeaders(nil), p.Payload...)
 		out = append(out, in[len(in)-int(p.PadCnt):]...)
 		if !bytes.Equal(in, out) {
-			t.Errorf("\n in % x\nout % x", in, out)
+			t.Errorf("\n got % x\nwant % x", out, in)
 		}
 	})
 }
@@ -52,11 +52,11 @@ func FuzzFrameDecode(f *testing.F) {
 			copy(out[udp-10:udp-8], in[udp-10:])
 		}
 		if !bytes.Equal(in[:len(out)], out) {
-			t.Errorf("\n in % x\nout % x", in, out)
+			t.Errorf("\n got % x\nwant % x", out, in[:len(out)])
 		}
 		o := frame.Outer
 		if id, ok := o.SolveID(frame.Transport); o.Src.Is4() && o.Check(frame.Transport) && (!ok || id != o.ID) {
-			t.Errorf("ICRC is right, but SolveID says %d, %v", id, ok)
+			t.Errorf("ICRC is right, but SolveID says %d, %v; want %d", id, ok, o.ID)
 		}
 	})
 }
@@ -77,12 +77,12 @@ func FuzzCM(f *testing.F) {
 			m.Decode(&mad)
 			out := put(&h, m)
 			if again.Decode(&out); again != h {
-				t.Errorf("header %+v, put and decoded: %+v", h, again)
+				t.Errorf("put and decoded: %+v, want %+v", again, h)
 			}
 			m2 := cmMessages()[a]
 			m2.Decode(&out)
 			if !reflect.DeepEqual(m, m2) {
-				t.Errorf("%v %+v, put and decoded: %+v", a, m, m2)
+				t.Errorf("%v, put and decoded: %+v, want %+v", a, m2, m)
 			}
 		}
 	})
@@ -102,7 +102,7 @@ func FuzzCMHeader(f *testing.F) {
 		var out [CMHeaderLen]byte
 		h.Put(out[:])
 		if err := again.Decode(out[:]); err != nil || again != h {
-			t.Errorf("%+v, put and decoded: %+v, %v", h, again, err)
+			t.Errorf("put and decoded: %+v, %v; want %+v", again, err, h)
 		}
 	})
 }

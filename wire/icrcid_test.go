@@ -51,7 +51,7 @@ func TestSolveIDRefusesOneBitErrors(t *testing.T) {
 			bad[bit/8] ^= 1 << (bit % 8)
 			if id, ok := o.SolveID(bad); ok {
 				passed++
-				t.Errorf("%v, bit %d: passes as identification %d", p.Opcode, bit, id)
+				t.Errorf("%v, bit %d: passes as identification %d, want none", p.Opcode, bit, id)
 			}
 			bad[bit/8] = f.Transport[bit/8]
 			flips++
@@ -71,7 +71,7 @@ func TestSolveIDImage(t *testing.T) {
 		diff := multiply(1<<k, shiftOn.at(len(frame)+idDistance))
 		binary.LittleEndian.PutUint32(icrc, binary.LittleEndian.Uint32(icrc)^diff)
 		if id, ok := o.SolveID(frame); ok != (k >= 16) || ok && id != o.ID^polyID(1<<k) {
-			t.Errorf("x^%d: %d, %v", 31-k, id, ok)
+			t.Errorf("x^%d: %d, %v; want %d only from x^15 down", 31-k, id, ok, o.ID^polyID(1<<k))
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestReseal(t *testing.T) {
 		o.Seal(frame)
 		Reseal(frame, oldID, newID)
 		if id, ok := o.SolveID(frame); !ok || id != newID {
-			t.Fatalf("SolveID: %d, %v", id, ok)
+			t.Fatalf("SolveID: %d, %v; want %d", id, ok, newID)
 		}
 		o.ID = newID
 		want := bytes.Clone(frame)
@@ -154,7 +154,7 @@ func TestMultiply(t *testing.T) {
 	}
 	for id := range 1 << 16 {
 		if polyID(idPoly(uint16(id))) != uint16(id) || idPoly(uint16(id))&0xFFFF != 0 {
-			t.Fatalf("identification %d becomes %#x", id, idPoly(uint16(id)))
+			t.Fatalf("identification becomes %#x, want %#x and none of its bits", idPoly(uint16(id)), id)
 		}
 	}
 }

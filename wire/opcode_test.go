@@ -103,16 +103,17 @@ func TestOpcodeTable(t *testing.T) {
 			t.Errorf("%#02x is called %q, want %q", row.value, got, row.name)
 		}
 		if row.len > MaxHeaderLen {
-			t.Errorf("%s: headers longer than MaxHeaderLen", row.name)
+			t.Errorf("%s: headers of %d bytes, want at most %d", row.name, row.len, MaxHeaderLen)
 		}
 		if row.op.Service().Opcode(row.op.Op()) != row.op {
-			t.Errorf("%s: service %v and operation %v do not make the opcode", row.name, row.op.Service(), row.op.Op())
+			t.Errorf("%s: service %v and operation %v make %v, want %v", row.name, row.op.Service(), row.op.Op(),
+				row.op.Service().Opcode(row.op.Op()), row.op)
 		}
 	}
 	for i := range 256 {
 		op := Opcode(i)
 		if op.Valid() != valid[op] {
-			t.Errorf("%#02x: Valid is %v", i, op.Valid())
+			t.Errorf("%#02x: Valid is %v, want %v", i, op.Valid(), valid[op])
 		}
 		if !op.Valid() && (op.HeaderLen() != 0 || op.IsRequest() || op.IsResponse() || op.HasPayload() || op.Starts() ||
 			op.Ends()) {
@@ -178,17 +179,18 @@ func TestOpcodeClasses(t *testing.T) {
 				continue // no operation of a service
 			}
 			if got, want := c.in(row.op), member[row.op.Op()]; got != want {
-				t.Errorf("%s of %v is %v", c.name, row.op, got)
+				t.Errorf("%s of %v is %v, want %v", c.name, row.op, got, want)
 			}
 		}
 	}
 	for _, row := range opcodeRows {
 		op := row.op
 		if op.Starts() != (op.First() || op.Only()) || op.Ends() != (op.Last() || op.Only()) {
-			t.Errorf("%v: Starts %v, Ends %v", op, op.Starts(), op.Ends())
+			t.Errorf("%v: Starts %v, Ends %v; want %v, %v", op, op.Starts(), op.Ends(), op.First() || op.Only(),
+				op.Last() || op.Only())
 		}
 		if op != CNP && op.IsRequest() == op.IsResponse() {
-			t.Errorf("%v: request %v, response %v", op, op.IsRequest(), op.IsResponse())
+			t.Errorf("%v: request %v, response %v; want one of them", op, op.IsRequest(), op.IsResponse())
 		}
 	}
 }
@@ -210,7 +212,7 @@ func TestOpcodesRoundTrip(t *testing.T) {
 				t.Fatalf("%v: %v", row.op, err)
 			}
 			if out := append(p.AppendHeaders(nil), p.Payload...); !bytes.Equal(in, out) {
-				t.Errorf("%v:\n in % x\nout % x", row.op, in, out)
+				t.Errorf("%v:\n got % x\nwant % x", row.op, out, in)
 			}
 		}
 	}

@@ -178,7 +178,7 @@ func TestPayloadAliases(t *testing.T) {
 		t.Error("payload is a copy")
 	}
 	if cap(p.Payload) != len(p.Payload) {
-		t.Errorf("payload has room for %d more bytes", cap(p.Payload)-len(p.Payload))
+		t.Errorf("payload has room for %d more bytes, want none", cap(p.Payload)-len(p.Payload))
 	}
 }
 
@@ -189,7 +189,7 @@ func TestDecodeKeepsOtherHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.RETH != (RETH{VA: 1, RKey: 2, Len: 3}) || p.Imm != 4 {
-		t.Errorf("RETH %+v, Imm %d", p.RETH, p.Imm)
+		t.Errorf("RETH %+v, Imm %d; want %+v, 4", p.RETH, p.Imm, RETH{VA: 1, RKey: 2, Len: 3})
 	}
 }
 

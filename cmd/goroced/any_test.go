@@ -22,7 +22,8 @@ func TestTakesTheDaemons(t *testing.T) {
 	} {
 		p, code := goroced(t, append(strings.Fields(c.args), "--addr", c.addr)...)
 		if code != 0 || said.MatchString(p.err.String()) != (c.addr == d.addr) {
-			t.Errorf("%s %s: exit code %d, said %q", c.args, c.addr, code, p.err.String())
+			t.Errorf("%s %s: exit code %d, said %q; want 0, and it to say so: %v", c.args, c.addr, code, p.err.String(),
+				c.addr == d.addr)
 		}
 	}
 	for _, tool := range []string{"pingpong -c -n 50", "perf write bw -n 50"} {
@@ -32,20 +33,21 @@ func TestTakesTheDaemons(t *testing.T) {
 		client, code := goroced(t, strings.Fields(tool+" -p "+port+" --addr "+other+" 127.0.0.1")...)
 		server.done(t, tool)
 		if code != 0 || !said.MatchString(server.err.String()) || said.MatchString(client.err.String()) {
-			t.Errorf("%s: exit code %d, the server said %q, the client %q", tool, code, server.err.String(),
-				client.err.String())
+			t.Errorf("%s: exit code %d, the server said %q, the client %q; want 0, and the server to say so", tool,
+				code, server.err.String(), client.err.String())
 		}
 	}
 	server, port := serve(t, "rping", "-s", "-a", d.addr)
 	client, code := goroced(t, strings.Fields("rping -c -C 3 -V -a "+d.addr+" -I "+other+" -p "+port)...)
 	server.done(t, "rping -s")
 	if code != 0 || !said.MatchString(server.err.String()) {
-		t.Errorf("rping: exit code %d, the server said %q, the client %q", code, server.err.String(),
-			client.err.String())
+		t.Errorf("rping: exit code %d, the server said %q, the client %q; want 0, and the server to say so", code,
+			server.err.String(), client.err.String())
 	}
 	if p, code := goroced(t, "devinfo", "--own", "--addr", d.addr); code != exitFailure ||
 		!strings.Contains(p.err.String(), "is taken by goroce in process") {
-		t.Errorf("--own: exit code %d, said %q", code, p.err.String())
+		t.Errorf("--own: exit code %d, want %d and %q, said %q", code, exitFailure, "is taken by goroce in process",
+			p.err.String())
 	}
 }
 

@@ -88,7 +88,7 @@ func serve(t *testing.T, args ...string) (p *process, port string) {
 func (p *process) done(t *testing.T, name string, want ...string) {
 	t.Helper()
 	if code := p.wait(t); code != 0 {
-		t.Errorf("%s: exit code %d: %s", name, code, p.err.String())
+		t.Errorf("%s: exit code %d, want 0: %s", name, code, p.err.String())
 	}
 	for _, w := range want {
 		if !strings.Contains(p.out.String()+p.err.String(), w) {
@@ -108,7 +108,7 @@ func TestRping(t *testing.T) {
 			start(t, args...).done(t, "client", "ping data: ", "client DISCONNECT EVENT...\n")
 			server.done(t, "server", "server ping data: ", "server DISCONNECT EVENT...\n")
 			if got := strings.Count(server.out.String(), "\n"); got != 20 {
-				t.Errorf("the server printed %d lines", got)
+				t.Errorf("the server printed %d lines, want 20", got)
 			}
 		})
 	}
@@ -131,7 +131,8 @@ func TestRpingPersistent(t *testing.T) {
 	}
 	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) || !strings.Contains(server.err.String(),
 		"goroced: interrupted") {
-		t.Errorf("exit code %d: %s", code, server.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitSignal+int(syscall.SIGINT), "goroced: interrupted",
+			server.err.String())
 	}
 }
 
@@ -148,7 +149,7 @@ func TestRpingServerDies(t *testing.T) {
 	server.wait(t)
 	if code := client.wait(t); code != exitFailure || strings.Count(client.complaint(), "\n") != 1 ||
 		!strings.Contains(client.err.String(), addr) {
-		t.Errorf("exit code %d: %s", code, client.err.String())
+		t.Errorf("exit code %d, want %d and a line with %q: %s", code, exitFailure, addr, client.err.String())
 	}
 }
 

@@ -78,7 +78,7 @@ func TestComplete(t *testing.T) {
 		t.Error("the command for scripts shows in the help")
 	}
 	if p, code := goroced(t, "completion", "tcsh"); code != exitUsage || !strings.Contains(p.err.String(), "zsh") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitUsage, "zsh", p.err.String())
 	}
 }
 
@@ -123,7 +123,7 @@ func TestShells(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out, err := exec.Command(path, "-n", file).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Fatalf("%s -n: %v\n%s", shell, err, out)
+				t.Fatalf("%s -n: %v, want nothing\n%s", shell, err, out)
 			}
 			args := []string{"-c", script, shell, file}
 			if shell == "fish" {
@@ -137,7 +137,7 @@ func TestShells(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			got := strings.Split(string(out), "==\n")
 			if err != nil || len(got) != len(offers)+1 {
-				t.Fatalf("%d answers to %d lines, %v:\n%s", len(got)-1, len(offers), err, out)
+				t.Fatalf("%d answers, want one to each of %d lines, %v:\n%s", len(got)-1, len(offers), err, out)
 			}
 			for i, o := range offers {
 				if o.want == "" {

@@ -47,7 +47,7 @@ func TestConfigInit(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "etc", "goroced.toml")
 	if out := success(t, "config", "init", file); out != "" {
-		t.Errorf("it prints %s", out)
+		t.Errorf("it prints %s, want nothing", out)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || string(text) != success(t, "config", "init") {
@@ -61,14 +61,14 @@ func TestConfigInit(t *testing.T) {
 	defaults := origin.ReplaceAllString(success(t, "config", "show", "--config", configFile(t, "")), "")
 	for _, f := range []string{file, inForce} {
 		if out := success(t, "config", "check", f); out != f+" is good\n" {
-			t.Errorf("config check: %s", out)
+			t.Errorf("config check: %s, want %q", out, f+" is good\n")
 		}
 		shown := success(t, "config", "show", "--config", f)
 		if got := origin.ReplaceAllString(shown, ""); got != defaults {
 			t.Errorf("%s: got\n%s\nwant the defaults\n%s", f, got, defaults)
 		}
 		if n := strings.Count(shown, "# default"); f == inForce && n > 0 {
-			t.Errorf("%d settings are missing in the file:\n%s", n, shown)
+			t.Errorf("%d settings are missing in the file, want none:\n%s", n, shown)
 		}
 	}
 	before := []byte("drain = \"1s\"\n")
@@ -77,11 +77,11 @@ func TestConfigInit(t *testing.T) {
 	}
 	complains(t, "config init "+file, exitFailure, "--force replaces it")
 	if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
-		t.Errorf("%v: the file became\n%s", err, after)
+		t.Errorf("%v: the file became\n%s\nwant\n%s", err, after, before)
 	}
 	success(t, "config", "init", "--force", file)
 	if after, err := os.ReadFile(file); err != nil || string(after) != string(text) {
-		t.Errorf("%v: --force wrote\n%s", err, after)
+		t.Errorf("%v: --force wrote\n%s\nwant\n%s", err, after, text)
 	}
 }
 
@@ -111,6 +111,6 @@ func TestConfigCheckSays(t *testing.T) {
 	t.Setenv("GOROCED_DRAIN", "never")
 	p, code := goroced(t, "config", "check")
 	if code != exitFailure || !strings.Contains(p.err.String(), "is not good") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitFailure, "is not good", p.err.String())
 	}
 }

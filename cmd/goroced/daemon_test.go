@@ -41,7 +41,7 @@ func newServedIn(t *testing.T, dir string, flags ...string) *served {
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		if code := p.wait(t); code != 0 {
-			t.Errorf("the daemon ended with %d: %s", code, p.err.String())
+			t.Errorf("the daemon ended with %d, want 0: %s", code, p.err.String())
 		}
 	})
 	return &served{p, addr, []string{"--socket", socket}, []string{"--admin", admin}}
@@ -68,7 +68,7 @@ func TestThroughDaemon(t *testing.T) {
 	t.Parallel()
 	a, b := newServed(t), newServed(t)
 	if out := success(t, with("devinfo", a.client)...); !strings.Contains(out, "PORT_ACTIVE") {
-		t.Errorf("devinfo says %s", out)
+		t.Errorf("devinfo says %s, want %q", out, "PORT_ACTIVE")
 	}
 	for _, tool := range []string{"pingpong -c -n 100", "pingpong --service ud -c -n 100", "perf write bw -n 200",
 		"perf send lat -n 200", "perf read bw -n 100 -e"} {
@@ -89,7 +89,7 @@ func TestThroughDaemon(t *testing.T) {
 	}
 	p, code := goroced(t, "devinfo", "--socket", filepath.Join(t.TempDir(), "none"))
 	if code != exitFailure || !strings.Contains(p.err.String(), "goroced serve") {
-		t.Errorf("no daemon: exit code %d: %s", code, p.err.String())
+		t.Errorf("no daemon: exit code %d, want %d and %q: %s", code, exitFailure, "goroced serve", p.err.String())
 	}
 }
 
@@ -132,12 +132,12 @@ func TestCaptureBothEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.Direction == "received" && p.Copy_Of == 0 {
-			t.Errorf("no copy of what was sent: %s", line)
+			t.Errorf("no copy of what was sent, want one: %s", line)
 		}
 		copies += min(p.Copy_Of, 1)
 	}
 	if copies < 20 {
-		t.Errorf("%d copies:\n%s", copies, success(t, "decode", file))
+		t.Errorf("%d copies, want at least 20:\n%s", copies, success(t, "decode", file))
 	}
 }
 
@@ -177,15 +177,16 @@ func TestViews(t *testing.T) {
 	var qps []server.QPInfo
 	if err := json.Unmarshal([]byte(success(t, with("qp --json", d.admin)...)), &qps); err != nil || len(qps) != 1 ||
 		qps[0].UID != uint32(os.Getuid()) {
-		t.Errorf("qp --json: %+v, %v", qps, err)
+		t.Errorf("qp --json: %+v, %v; want 1 of user %d", qps, err, os.Getuid())
 	}
 	for _, view := range []string{"devices", "status", "qp", "mr", "cm", "stat", "top"} {
 		p, code := goroced(t, with(view+" -d other", d.admin)...)
 		if code != exitFailure || p.out.String() != "" || !strings.Contains(p.err.String(), "allowed: goroce_lo") {
-			t.Errorf("%s of a device that is not there: exit code %d: %s%s", view, code, p.out.String(), p.err.String())
+			t.Errorf("%s of a device that is not there: exit code %d, want %d and %q: %s%s", view, code, exitFailure,
+				"allowed: goroce_lo", p.out.String(), p.err.String())
 		}
 		if out := success(t, with(view+" --device goroce_lo", d.admin)...); !strings.Contains(out, "goroce_lo") {
-			t.Errorf("%s of a device:\n%s", view, out)
+			t.Errorf("%s of a device, want %q:\n%s", view, "goroce_lo", out)
 		}
 	}
 	var status struct{ Users []server.Usage }
@@ -193,7 +194,7 @@ func TestViews(t *testing.T) {
 		len(status.Users) != 1 ||
 		status.Users[0].UID != uint32(os.Getuid()) || status.Users[0].Amount["connections"] != 2 ||
 		status.Users[0].Amount["qps"] != 1 {
-		t.Errorf("status --json: %+v, %v", status, err)
+		t.Errorf("status --json: %+v, %v; want user %d with 2 connections and 1 QP", status, err, os.Getuid())
 	}
 }
 
@@ -223,7 +224,7 @@ func TestWatch(t *testing.T) {
 		return added["goroce_lo"]["rdma_sends"]
 	}
 	if n := next(); n != 0 {
-		t.Errorf("%d sends before any", n)
+		t.Errorf("%d sends before any, want none", n)
 	}
 	success(t, append([]string{"demo"}, d.client...)...)
 	for next() == 0 { // it has waited in the pipe
@@ -238,7 +239,7 @@ func TestWatch(t *testing.T) {
 	}
 	if p, code := goroced(t, with("stat -w -i 0s", d.admin)...); code != exitUsage ||
 		!strings.Contains(p.err.String(), "more than 0") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitUsage, "more than 0", p.err.String())
 	}
 }
 
@@ -290,17 +291,17 @@ func TestBugreport(t *testing.T) {
 func TestDevinfoThroughDaemon(t *testing.T) {
 	d := newServed(t)
 	if out := success(t, with("devinfo -l", d.client)...); out != "1 HCA found:\n\tgoroce_lo\n\n" {
-		t.Errorf("devinfo -l says %q", out)
+		t.Errorf("devinfo -l says %q, want %q", out, "1 HCA found:\n\tgoroce_lo\n\n")
 	}
 	var infos []devinfo.Info
 	if err := json.Unmarshal([]byte(success(t, with("devinfo --json", d.client)...)), &infos); err != nil ||
 		len(infos) != 1 || infos[0].Name != "goroce_lo" ||
 		infos[0].Ports[0].GIDs[0].GID.Unmap().String() != d.addr {
-		t.Errorf("devinfo --json: %+v, %v", infos, err)
+		t.Errorf("devinfo --json: %+v, %v; want goroce_lo with %s", infos, err, d.addr)
 	}
 	var found []devinfo.Found
 	if err := json.Unmarshal([]byte(success(t, "devinfo", "-l", "--json")), &found); err != nil || len(found) == 0 {
-		t.Errorf("devinfo -l --json: %+v, %v", found, err)
+		t.Errorf("devinfo -l --json: %+v, %v; want some", found, err)
 	}
 }
 
@@ -348,15 +349,16 @@ func TestDemoThroughDaemon(t *testing.T) {
 		}
 	}
 	if len(r.Tour) != len(want) || r.No_Packets != "" {
-		t.Errorf("%d exchanges, %s", len(r.Tour), r.No_Packets)
+		t.Errorf("%d exchanges, %s; want %d with packets", len(r.Tour), r.No_Packets, len(want))
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	if r := demo(append(d.client, "--admin", none)...); len(r.Tour) != len(want) ||
 		!strings.Contains(r.No_Packets, none) {
-		t.Errorf("without the admin socket: %d exchanges, %s", len(r.Tour), r.No_Packets)
+		t.Errorf("without the admin socket: %d exchanges, %s; want %d and %q", len(r.Tour), r.No_Packets, len(want),
+			none)
 	}
 	p, code := goroced(t, append([]string{"demo", "--drop", "0.1"}, d.client...)...)
 	if code != exitUsage || !strings.Contains(p.err.String(), "goroced fault") {
-		t.Errorf("--drop: exit code %d: %s", code, p.err.String())
+		t.Errorf("--drop: exit code %d, want %d and %q: %s", code, exitUsage, "goroced fault", p.err.String())
 	}
 }

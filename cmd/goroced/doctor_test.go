@@ -21,7 +21,8 @@ func TestDoctor(t *testing.T) {
 	if out := success(t, "doctor", "--addr", addr, addr); !strings.Contains(out,
 		"ok    port       UDP port 4791 is free\n") ||
 		!strings.Contains(out, "ok    route      "+addr+" by lo") || !strings.Contains(out, " 0 fail\n") {
-		t.Errorf("doctor:\n%s", out)
+		t.Errorf("doctor, want %q, %q and %q:\n%s", "ok    port       UDP port 4791 is free\n",
+			"ok    route      "+addr+" by lo", " 0 fail\n", out)
 	}
 	hold, err := net.ListenPacket("udp", net.JoinHostPort(addr, "4791"))
 	if err != nil {
@@ -34,19 +35,19 @@ func TestDoctor(t *testing.T) {
 		Findings []struct{ Check, Status, Text, Remedy, Command string }
 	}
 	if err := json.Unmarshal(p.out.Bytes(), &report); err != nil || report.OK || code != exitFailure {
-		t.Errorf("doctor --json: exit code %d, %v:\n%s", code, err, p.out.String())
+		t.Errorf("doctor --json: exit code %d, want %d, %v:\n%s", code, exitFailure, err, p.out.String())
 	}
 	failed := 0
 	for _, f := range report.Findings {
 		if f.Status == "fail" {
 			failed++
 			if f.Check != "port" || !strings.HasPrefix(f.Command, "kill ") {
-				t.Errorf("%+v", f)
+				t.Errorf("%+v, want the port, and to kill its owner", f)
 			}
 		}
 	}
 	if failed != 1 || strings.Count(p.err.String(), "\n") != 1 {
-		t.Errorf("%d failures; standard error:\n%s", failed, p.err.String())
+		t.Errorf("%d failures, want 1 in one line; standard error:\n%s", failed, p.err.String())
 	}
 }
 
@@ -84,7 +85,7 @@ func TestDoctorNext(t *testing.T) {
 	p.done(t, "doctor")
 	var report struct{ Next []struct{ Command string } }
 	if err := json.Unmarshal(p.out.Bytes(), &report); err != nil || len(report.Next) < 2 {
-		t.Fatalf("%v:\n%s", err, p.out.String())
+		t.Fatalf("%v, want at least 2 next steps:\n%s", err, p.out.String())
 	}
 	server, _ := startIn(t, ns, "waiting", strings.Fields(report.Next[0].Command)[1:]...)
 	client, _ := startIn(t, ns, "", strings.Fields(report.Next[1].Command)[1:]...)
@@ -133,6 +134,7 @@ func TestDoctorUnprivileged(t *testing.T) {
 	}
 	if out := shell(doctor); !strings.Contains(out, "ok    links      afxdp has") ||
 		!strings.Contains(out, "ok    links      rawsock has") {
-		t.Errorf("after %s:\n%s", remedy, out)
+		t.Errorf("after %s, want %q and %q:\n%s", remedy, "ok    links      afxdp has", "ok    links      rawsock has",
+			out)
 	}
 }

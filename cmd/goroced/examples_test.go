@@ -24,7 +24,7 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", e.line, err)
 			} else if got := parsed.Selected().FullPath(); args[0] != "goroced" || got != "goroced "+name {
-				t.Errorf("%s is an example of %s, listed for %s", e.line, got, name)
+				t.Errorf("%s is an example of %s, want %s", e.line, got, name)
 			}
 		}
 	}
@@ -34,6 +34,6 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	if out := success(t, "fault", "add", "--help"); !strings.Contains(out, "\nExamples:\n\n    # lose one packet in") {
-		t.Errorf("the help of fault add is\n%s", out)
+		t.Errorf("the help of fault add, want %q:\n%s", "\nExamples:\n\n    # lose one packet in", out)
 	}
 }

@@ -116,7 +116,7 @@ func TestCaptureInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := p.wait(t); code != 0 || !strings.Contains(p.err.String(), "0 packets captured, 0 lost") {
-		t.Errorf("exit code %d: %q", code, p.err.String())
+		t.Errorf("exit code %d, want 0 and %q: %q", code, "0 packets captured, 0 lost", p.err.String())
 	}
 	linktest.Tshark(t, file, 0)
 }
@@ -152,7 +152,7 @@ func TestFaultKinds(t *testing.T) {
 				t.Errorf("it took %v, want at least %v", took, c.least)
 			}
 			if code := server.wait(t); code != 0 {
-				t.Errorf("the server: exit code %d: %s", code, server.err.String())
+				t.Errorf("the server: exit code %d, want 0: %s", code, server.err.String())
 			}
 			var faults []admin.Fault
 			if err := json.Unmarshal([]byte(success(t, with("fault list --json", d.admin)...)), &faults); err != nil {
@@ -166,7 +166,7 @@ func TestFaultKinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.counter != "" && stat["goroce_lo"][c.counter] == 0 {
-				t.Errorf("%s is 0, of %v", c.counter, stat)
+				t.Errorf("%s is 0, want more, of %v", c.counter, stat)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestFaultSeen(t *testing.T) {
 	d := newServed(t)
 	status := func() string { return success(t, with("status", d.admin)...) }
 	if out := status(); strings.Contains(out, "faults") {
-		t.Errorf("status of a daemon without faults: %q", out)
+		t.Errorf("status of a daemon without faults: %q, want nothing of faults", out)
 	}
 	success(t, with("fault add drop -p 0.5 --seed 1", d.admin)...)
 	if out, want := status(), "faults are injected into its packets: 1"; !strings.Contains(out, want) {

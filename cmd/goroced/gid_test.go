@@ -37,6 +37,7 @@ func TestGIDFlag(t *testing.T) {
 	p := start(t, "pingpong", "--addr", first, "-g", "10.9.9.9")
 	if code := p.wait(t); code != exitUsage || !strings.Contains(p.err.String(), "--gid-idx is 10.9.9.9") ||
 		!strings.Contains(p.err.String(), "one of "+first) {
-		t.Errorf("an address that the device lacks: exit code %d: %s", code, p.err.String())
+		t.Errorf("an address that the device lacks: exit code %d, want %d, %q and %q: %s", code, exitUsage,
+			"--gid-idx is 10.9.9.9", "one of "+first, p.err.String())
 	}
 }

@@ -88,6 +88,6 @@ func TestOtherVersion(t *testing.T) {
 	if said := p.err.String(); code != exitFailure || strings.Count(said, "\n") != 1 ||
 		!strings.Contains(said, fmt.Sprintf("the daemon speaks version 9, the client %d to %d", abi.Version,
 			abi.Version)) {
-		t.Errorf("exit code %d: %s", code, said)
+		t.Errorf("exit code %d, want %d and one line of versions 9 and %d: %s", code, exitFailure, abi.Version, said)
 	}
 }

@@ -117,21 +117,21 @@ func success(t *testing.T, args ...string) string {
 	t.Helper()
 	p, code := goroced(t, args...)
 	if code != 0 {
-		t.Fatalf("goroced %v: exit code %d: %s", args, code, p.err.String())
+		t.Fatalf("goroced %v: exit code %d, want 0: %s", args, code, p.err.String())
 	}
 	return p.out.String()
 }
 
 func TestVersion(t *testing.T) {
 	if out := success(t, "version"); !strings.HasPrefix(out, "goroced ") || strings.Count(out, "\n") != 1 {
-		t.Errorf("version: %q", out)
+		t.Errorf("version: %q, want one line that begins with goroced", out)
 	}
 	if out := success(t, "--version"); out != success(t, "version") {
-		t.Errorf("--version: %q", out)
+		t.Errorf("--version: %q, want %q", out, success(t, "version"))
 	}
 	var v version
 	if err := json.Unmarshal([]byte(success(t, "version", "--json")), &v); err != nil || v.Version == "" || v.Go == "" {
-		t.Errorf("version --json: %+v, %v", v, err)
+		t.Errorf("version --json: %+v, %v; want the versions of goroced and Go", v, err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestHelpCommand(t *testing.T) {
 	} {
 		if out := success(t, strings.Fields(c.help)...); !strings.HasPrefix(out, "Usage: goroced") ||
 			out != success(t, strings.Fields(c.flag)...) {
-			t.Errorf("%s:\n%s", c.help, out)
+			t.Errorf("%s, want the usage, as by %s:\n%s", c.help, c.flag, out)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestHelpQuotes(t *testing.T) {
 	parser := kong.Must(&commandLine{}, kong.Vars{"version": ""})
 	nodes := parser.Model.Leaves(false)
 	if len(nodes) < 30 {
-		t.Fatalf("only %d commands", len(nodes))
+		t.Fatalf("only %d commands, want at least 30", len(nodes))
 	}
 	for _, node := range nodes {
 		var help strings.Builder
@@ -298,7 +298,7 @@ func TestHelpQuotes(t *testing.T) {
 		}
 		for line := range strings.Lines(help.String()) {
 			if strings.Contains(line, "''") || strings.Contains(line, "``") {
-				t.Errorf("%s: %s", node.FullPath(), line)
+				t.Errorf("%s: %s, want no empty quotes", node.FullPath(), line)
 			}
 		}
 	}
@@ -322,7 +322,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	if out := success(t, "decode", capture); !strings.Contains(out, " 0 wrong") {
-		t.Errorf("goroced decode on the capture:\n%s", out)
+		t.Errorf("goroced decode on the capture, want %q:\n%s", " 0 wrong", out)
 	}
 	var rep struct {
 		Client struct{ Link string }
@@ -330,7 +330,7 @@ func TestDemo(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(success(t, "demo", "--memory", "--json")), &rep); err != nil || rep.Tour == nil ||
 		rep.Client.Link != "mem" {
-		t.Errorf("demo --memory --json: %v, %v", rep, err)
+		t.Errorf("demo --memory --json: %v, %v; want the tour in memory", rep, err)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestDevinfo(t *testing.T) {
 		t.Errorf("devinfo -v --shards 2 does not say how many there are:\n%s", out)
 	}
 	if out := success(t, "devinfo", "-l"); !strings.Contains(out, "\tgoroce_lo\t[127.0.0.1") {
-		t.Errorf("devinfo -l:\n%s", out)
+		t.Errorf("devinfo -l, want %q:\n%s", "\tgoroce_lo\t[127.0.0.1", out)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("explain lists:\n%s", list)
 	}
 	if out := success(t, "explain", "connect"); !strings.Contains(out, "\n  cm-handshake ") {
-		t.Errorf("explain connect:\n%s", out)
+		t.Errorf("explain connect, want %q:\n%s", "\n  cm-handshake ", out)
 	}
 	own := filepath.Join(t.TempDir(), "own.txt")
 	text := "# Mine\ngroup: own\n\nWhy.\n\n    setup\n    post send 1 len=10\n    nothing\n"
@@ -367,10 +367,11 @@ func TestExplain(t *testing.T) {
 	p, code := goroced(t, "explain", own)
 	if code != exitFailure || !strings.Contains(p.err.String(), own+":8: nothing: ") ||
 		!strings.Contains(p.out.String(), ">    8") {
-		t.Errorf("explain FILE: exit code %d: %s%s", code, p.out.String(), p.err.String())
+		t.Errorf("explain FILE: exit code %d, want %d, %q and %q: %s%s", code, exitFailure, own+":8: nothing: ",
+			">    8", p.out.String(), p.err.String())
 	}
 	if out := success(t, "explain", "send-segments"); !strings.Contains(out, "SEND Middle") {
-		t.Errorf("explain send-segments:\n%s", out)
+		t.Errorf("explain send-segments, want %q:\n%s", "SEND Middle", out)
 	}
 }
 
@@ -424,7 +425,8 @@ func TestPingpong(t *testing.T) {
 				code := p.wait(t)
 				if code != 0 || !strings.Contains(p.out.String(), " usec/iter\n") ||
 					strings.Count(p.out.String(), "\n") != addresses+2 {
-					t.Errorf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
+					t.Errorf("%s: exit code %d, want 0 and a row for each of %d:\n%s%s", name, code, addresses,
+						p.out.String(), p.err.String())
 				}
 			}
 		})
@@ -441,7 +443,7 @@ func TestPingpongInterrupted(t *testing.T) {
 	}
 	want := "goroced: interrupted while waiting for a client on TCP port " + port + "\n"
 	if code := server.wait(t); code != exitSignal+int(syscall.SIGINT) || !strings.Contains(server.err.String(), want) {
-		t.Errorf("exit code %d: %s", code, server.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitSignal+int(syscall.SIGINT), want, server.err.String())
 	}
 }
 
@@ -458,6 +460,6 @@ func TestPingpongPeerDies(t *testing.T) {
 	}
 	server.wait(t)
 	if code := client.wait(t); code != exitFailure || strings.Count(client.complaint(), "\n") != 1 {
-		t.Errorf("exit code %d: %s", code, client.err.String())
+		t.Errorf("exit code %d, want %d and one line: %s", code, exitFailure, client.err.String())
 	}
 }

@@ -18,7 +18,7 @@ func manPages(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "man")
 	t.Setenv("SOURCE_DATE_EPOCH", "1795537563")
 	if out := success(t, "man", dir); out != "" {
-		t.Errorf("it prints %s", out)
+		t.Errorf("it prints %s, want nothing", out)
 	}
 	return dir
 }
@@ -94,14 +94,14 @@ func TestManParts(t *testing.T) {
 		}
 		for _, other := range c.lack {
 			if strings.Contains(text, other) {
-				t.Errorf("%s has %q:\n%s", c.page, other, text)
+				t.Errorf("%s has %q, want it not to:\n%s", c.page, other, text)
 			}
 		}
 	}
 	_, example, _ := strings.Cut(configExample, "\n\n")
 	config := regexp.MustCompile(`(?m)^  `).ReplaceAllString(example, "")
 	if out := success(t, "config", "show", "--config", configFile(t, config)); !strings.Contains(out, `pinned = "16GiB"`) {
-		t.Errorf("the example of goroced.toml(5) is taken as\n%s", out)
+		t.Errorf("the example of goroced.toml(5), want %q, is taken as\n%s", `pinned = "16GiB"`, out)
 	}
 }
 
@@ -122,7 +122,7 @@ func readPage(t *testing.T, dir, name string) string {
 func TestManWarnings(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(manPages(t), "man*", "*"))
 	if err != nil || len(pages) == 0 {
-		t.Fatalf("pages %v, %v", pages, err)
+		t.Fatalf("pages %v, %v; want some", pages, err)
 	}
 	for _, tool := range [][]string{{"mandoc", "-T", "lint", "-W", "warning"},
 		{"groff", "-man", "-T", "utf8", "-ww", "-z"}} { // as man --warnings calls it
@@ -135,7 +135,7 @@ func TestManWarnings(t *testing.T) {
 				complaints.Write(out) // it complains there
 			}
 			if err != nil || complaints.Len() > 0 {
-				t.Errorf("%s: %v\n%s", tool[0], err, complaints.String())
+				t.Errorf("%s: %v, want no complaints\n%s", tool[0], err, complaints.String())
 			}
 		})
 	}
@@ -149,11 +149,11 @@ func TestManRefuses(t *testing.T) {
 	}
 	if p, code := goroced(t, "man", filepath.Join(file, "man1")); code != exitFailure ||
 		!strings.Contains(p.err.String(), "not a directory") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitFailure, "not a directory", p.err.String())
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if p, code := goroced(t, "man", t.TempDir()); code != exitFailure ||
 		!strings.Contains(p.err.String(), "since 1970") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitFailure, "since 1970", p.err.String())
 	}
 }

@@ -67,7 +67,7 @@ func TestMetrics(t *testing.T) {
 	metricsHandler(someStats{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	body := w.Body.String()
 	if w.Code != 200 {
-		t.Fatalf("%d %s", w.Code, body)
+		t.Fatalf("%d %s, want 200", w.Code, body)
 	}
 	problems, err := promlint.New(strings.NewReader(body)).Lint()
 	if err != nil {
@@ -83,7 +83,7 @@ func TestMetrics(t *testing.T) {
 			}
 			if prefix := fmt.Sprintf("\ngoroce_%s_total{device=%q} ", c.Name, device); strings.Count(body,
 				prefix) != 1 {
-				t.Errorf("no %s", prefix)
+				t.Errorf("%q %d times, want once", prefix, strings.Count(body, prefix))
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if n := len(new(roce.Stats).Counters()); len(counterHelp) != n {
-		t.Errorf("%d counters are explained, there are %d", len(counterHelp), n)
+		t.Errorf("%d counters are explained, want %d", len(counterHelp), n)
 	}
 	if strings.Contains(body, "goroce_offload_off_total") {
 		t.Error("what is no counter has a counter's name")

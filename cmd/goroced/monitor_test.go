@@ -103,7 +103,7 @@ func wantMetrics(t *testing.T, labels map[string][]string, where, text string) {
 	for _, m := range selector.FindAllStringSubmatch(text, -1) {
 		for _, label := range labelName.FindAllStringSubmatch(m[2], -1) {
 			if !slices.Contains(labels[m[1]], label[1]) {
-				t.Errorf("%s: %s has no label %s, but %v", where, m[1], label[1], labels[m[1]])
+				t.Errorf("%s: %s has the labels %v, want %s", where, m[1], labels[m[1]], label[1])
 			}
 		}
 	}
@@ -218,11 +218,12 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	if err := ask("rules", &rules); err != nil || len(rules.Data.Groups) != 1 {
-		t.Fatalf("rules %+v, %v", rules, err)
+		t.Fatalf("rules %+v, %v; want 1", rules, err)
 	}
 	for _, rule := range rules.Data.Groups[0].Rules {
 		if rule.Health != "ok" || rule.State == "firing" {
-			t.Errorf("alert %s is %s, its evaluation %s", rule.Name, rule.State, rule.Health)
+			t.Errorf("alert %s is %s, its evaluation %s; want it ok, and not firing", rule.Name, rule.State,
+				rule.Health)
 		}
 	}
 }

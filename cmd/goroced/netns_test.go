@@ -75,7 +75,7 @@ func TestSeveralInterfaces(t *testing.T) {
 	if code := p.wait(t); code != exitFailure ||
 		!strings.Contains(p.err.String(), a.IfName+" ("+a.Addr4.String()+")") ||
 		strings.Contains(p.err.String(), "other (fe80") || !strings.Contains(p.err.String(), "--netif") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d, and %s with --netif: %s", code, exitFailure, a.IfName, p.err.String())
 	}
 }
 
@@ -88,7 +88,8 @@ func TestClosedPort(t *testing.T) {
 		closed := linktest.Loopback().String()
 		p, code := goroced(t, strings.Fields(tool+closed+" --addr "+linktest.Loopback().String())...)
 		if code != exitFailure || !strings.Contains(p.err.String(), "UDP port 4791 of "+closed+" is closed") {
-			t.Errorf("%s: exit code %d: %s", tool, code, p.err.String())
+			t.Errorf("%s: exit code %d, want %d and %q: %s", tool, code, exitFailure,
+				"UDP port 4791 of "+closed+" is closed", p.err.String())
 		}
 	}
 }
@@ -107,7 +108,7 @@ func TestAbsentHost(t *testing.T) {
 	} {
 		p, _ := startIn(t, a, waits, strings.Fields(tt.args)...)
 		if code := p.wait(t); code != exitFailure || !strings.Contains(p.err.String(), tt.want) {
-			t.Errorf("%s: exit code %d: %s", tt.args, code, p.err.String())
+			t.Errorf("%s: exit code %d, want %d and %q: %s", tt.args, code, exitFailure, tt.want, p.err.String())
 		}
 	}
 }
@@ -124,7 +125,9 @@ func TestInterrupted(t *testing.T) {
 	}
 	if code := p.wait(t); code != 130 || !strings.Contains(p.err.String(),
 		"goroced: interrupted while waiting for "+b.Addr4.String()+":7174 to answer the request\n") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want 130 and %q: %s", code,
+			"goroced: interrupted while waiting for "+b.Addr4.String()+":7174 to answer the request\n",
+			p.err.String())
 	}
 }
 

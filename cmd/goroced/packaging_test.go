@@ -22,7 +22,7 @@ func TestUnits(t *testing.T) {
 	const source = "../../dist/systemd"
 	dropIns, err := filepath.Glob(filepath.Join(source, "goroced.service.d", "*.example"))
 	if err != nil || len(dropIns) != 3 {
-		t.Fatalf("drop-ins %v, %v", dropIns, err)
+		t.Fatalf("drop-ins %v, %v; want 3", dropIns, err)
 	}
 	for _, dropIn := range append([]string{""}, dropIns...) {
 		t.Run(filepath.Base(dropIn), func(t *testing.T) {
@@ -108,6 +108,6 @@ func runQuiet(t *testing.T, program string, args ...string) {
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	if out, err := cmd.Output(); err != nil || complaints.Len() > 0 {
-		t.Errorf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out, complaints.String())
+		t.Errorf("%s: %v, want no complaints\n%s%s", strings.Join(cmd.Args, " "), err, out, complaints.String())
 	}
 }

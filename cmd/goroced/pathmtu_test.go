@@ -25,7 +25,7 @@ func TestPathMTU(t *testing.T) {
 		server.done(t, tt.server)
 	}
 	if out := a.Command(t, "ip", "route", "get", b.Addr4.String()); !strings.Contains(out, "mtu 1500") {
-		t.Errorf("nothing has told the kernel of the narrow link:\n%s", out)
+		t.Errorf("nothing has told the kernel of the narrow link, want %q:\n%s", "mtu 1500", out)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestPathMTUBlackHole(t *testing.T) {
 			code, said := p.wait(t), p.err.String()
 			if code != exitFailure || !strings.Contains(said, "path MTU") || !strings.Contains(said, "--mtu 1024") ||
 				strings.Contains(said, "the peer fell silent") || strings.Contains(said, "firewall stop") {
-				t.Errorf("%s: exit code %d: %s", name, code, said)
+				t.Errorf("%s: exit code %d, want %d, the path MTU and --mtu 1024: %s", name, code, exitFailure, said)
 			}
 		}
 	}
@@ -70,11 +70,12 @@ func TestMTURefused(t *testing.T) {
 	server, port := serve(t, "rping", "-s", "-d", "-a", addr, "--mtu", "512")
 	client := start(t, "rping", "-c", "-a", addr, "-I", linktest.Loopback().String(), "-p", port, "--mtu", "1024")
 	if code := client.wait(t); code != exitFailure || !strings.Contains(client.err.String(), "(--mtu)") {
-		t.Errorf("client: exit code %d: %s", code, client.err.String())
+		t.Errorf("client: exit code %d, want %d and %q: %s", code, exitFailure, "(--mtu)", client.err.String())
 	}
 	_ = server.cmd.Process.Signal(syscall.SIGINT) // it goes on waiting
 	if code := server.wait(t); code != 130 || strings.Count(server.err.String(), "this end takes") != 1 ||
 		!strings.Contains(server.err.String(), "the peer asks for path MTU 1024, this end takes 512 at most") {
-		t.Errorf("server: exit code %d: %s", code, server.err.String())
+		t.Errorf("server: exit code %d, want 130 and once %q: %s", code,
+			"the peer asks for path MTU 1024, this end takes 512 at most", server.err.String())
 	}
 }

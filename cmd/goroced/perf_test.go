@@ -37,13 +37,13 @@ func TestPerf(t *testing.T) {
 			client := start(t, append(args, "--out_json=-", "--addr", linktest.Loopback().String(), addr)...)
 			for name, p := range map[string]*process{"server": server, "client": client} {
 				if code := p.wait(t); code != 0 {
-					t.Fatalf("%s: exit code %d:\n%s%s", name, code, p.out.String(), p.err.String())
+					t.Fatalf("%s: exit code %d, want 0:\n%s%s", name, code, p.out.String(), p.err.String())
 				}
 			}
 			var rep perf.Report
 			if err := json.Unmarshal(client.out.Bytes(), &rep); err != nil || len(rep.Results) == 0 ||
 				rep.Results[0].Iterations == 0 {
-				t.Errorf("the client's report: %v\n%s", err, client.out.String())
+				t.Errorf("the client's report: %v, want a result\n%s", err, client.out.String())
 			}
 			if !strings.Contains(server.out.String(), rep.Info.Test) {
 				t.Errorf("the server ran no %s:\n%s", rep.Info.Test, server.out.String())
@@ -63,7 +63,7 @@ func TestPerfServe(t *testing.T) {
 		var rep perf.Report
 		out := success(t, append(strings.Fields(args), client...)...)
 		if err := json.Unmarshal([]byte(out), &rep); err != nil || len(rep.Results) != 1 {
-			t.Errorf("goroced %s: %v, printed\n%s", args, err, out)
+			t.Errorf("goroced %s: %v, want one result, printed\n%s", args, err, out)
 		}
 	}
 	want := "-s asks for 65537 bytes of a message, at most 65536 are allowed (--max-size there)"
@@ -75,7 +75,7 @@ func TestPerfServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := server.wait(t); code != 0 || !strings.Contains(server.err.String(), want) {
-		t.Errorf("the server: exit code %d, %s", code, server.err.String())
+		t.Errorf("the server: exit code %d, want 0 and %q: %s", code, want, server.err.String())
 	}
 	if got := strings.Split(strings.TrimSpace(server.out.String()), "\n"); len(got) != 3 {
 		t.Errorf("the server printed\n%s\nwant three lines", server.out.String())
@@ -89,14 +89,15 @@ func TestPingpongServe(t *testing.T) {
 	client := []string{"-n", "50", "-p", port, "--ack-timeout", "18", "--addr", linktest.Loopback().String(), addr}
 	for _, args := range []string{"pingpong -c -s 64K", "pingpong --service ud", "pingpong --service srq -q 3"} {
 		if out := success(t, append(strings.Fields(args), client...)...); !strings.Contains(out, "50 iters in ") {
-			t.Errorf("goroced %s printed\n%s", args, out)
+			t.Errorf("goroced %s, want %q, printed\n%s", args, "50 iters in ", out)
 		}
 	}
 	if err := server.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if code := server.wait(t); code != 0 || strings.Count(server.out.String(), "50 iters in ") != 3 {
-		t.Errorf("the server: exit code %d, %s\n%s", code, server.err.String(), server.out.String())
+		t.Errorf("the server: exit code %d, %s, want 0 and 3 results\n%s", code, server.err.String(),
+			server.out.String())
 	}
 }
 
@@ -110,11 +111,11 @@ func TestPerfFiles(t *testing.T) {
 	out := success(t, "perf", "write", "bw", "-p", port, "--addr", linktest.Loopback().String(), "-n", "50",
 		"--out_json="+report, "--cpuprofile", profile, "--pcap", capture, addr)
 	if code := server.wait(t); code != 0 || !strings.Contains(out, " #bytes     #iterations ") {
-		t.Errorf("exit code %d: %s\n%s", code, server.err.String(), out)
+		t.Errorf("exit code %d: %s, want 0 and a table\n%s", code, server.err.String(), out)
 	}
 	for _, name := range []string{report, profile, capture} {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
-			t.Errorf("%s: %v, %v", name, info, err)
+			t.Errorf("%s: %v, %v; want it not empty", name, info, err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 	serve := []string{"serve", "--addr", linktest.Loopback().String()}
 
 	if out, err := as(serve...).CombinedOutput(); err == nil || !strings.Contains(string(out), "is another user's") {
-		t.Errorf("in a folder of another user: %v\n%s", err, out)
+		t.Errorf("in a folder of another user: %v, want that it is another user's\n%s", err, out)
 	}
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestServeWithoutRuntimeDirectory(t *testing.T) {
 	}
 	w.until(t, daemon)
 	if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("its folder: %v, %v", info, err)
+		t.Errorf("its folder: %v, %v; want mode 0700", info, err)
 	}
 	for _, args := range []string{"devices", "devinfo --daemon", "status"} {
 		if out, err := as(strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -101,7 +101,7 @@ func inC(t *testing.T, as func(...string) *exec.Cmd, dir string) {
 		cmd := as(words[1:]...)
 		cmd.Path, cmd.Env = words[0], append(cmd.Env, c.variable)
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "goroce_lo") {
-			t.Errorf("%s %s: %v\n%s", c.variable, c.program, err, out)
+			t.Errorf("%s %s: %v, want goroce_lo\n%s", c.variable, c.program, err, out)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestSameHost(t *testing.T) {
 		code, said := refused.wait(t), refused.err.String()
 		works := regexp.MustCompile("here: `goroced ([^`]*)`").FindStringSubmatch(said)
 		if code != exitFailure || works == nil {
-			t.Errorf("%s: exit code %d: %s", tt.client, code, said)
+			t.Errorf("%s: exit code %d, want %d and what works: %s", tt.client, code, exitFailure, said)
 			continue
 		}
 		client, _ := startIn(t, a, "", strings.Fields(works[1])...)
@@ -58,10 +58,10 @@ func TestCommand(t *testing.T) {
 	} {
 		args := strings.Fields("/bin/goroced " + tt.args)
 		if got := command(args, tt.local, free); got != "goroced "+tt.want {
-			t.Errorf("%s: %s", tt.args, got)
+			t.Errorf("%s: %s, want goroced %s", tt.args, got, tt.want)
 		}
 		if got := command(args, tt.local, netip.Addr{}); got != "goroced "+tt.daemon {
-			t.Errorf("%s: %s", tt.args, got)
+			t.Errorf("%s: %s, want goroced %s", tt.args, got, tt.daemon)
 		}
 	}
 	if got := command([]string{"goroced", "rping", "a b"}, "", free); got != "goroced rping 'a b' --addr 127.0.0.2" {
@@ -78,7 +78,8 @@ func TestDaemonHasThePort(t *testing.T) {
 	daemon, _ := startUntil(t, "ready", "serve", "--addr", addr, "--socket", dir+"/s", "--admin", dir+"/a")
 	p, code := goroced(t, "pingpong", "--addr", addr, "--own")
 	if code != exitFailure || !strings.Contains(p.err.String(), "here: `goroced pingpong --daemon`") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want %d and %q: %s", code, exitFailure, "here: `goroced pingpong --daemon`",
+			p.err.String())
 	}
 	_ = daemon.cmd.Process.Signal(syscall.SIGTERM)
 	daemon.wait(t)

@@ -114,7 +114,7 @@ func TestRoutes(t *testing.T) {
 			query += "="
 		}
 		if got, ok := documented[r.route]; !ok || got != query {
-			t.Errorf("%s?%s: package admin documents %q, %v", r.route, query, got, ok)
+			t.Errorf("%s: package admin documents %q, %v; want %q", r.route, got, ok, query)
 		}
 		delete(documented, r.route)
 	}

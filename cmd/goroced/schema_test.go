@@ -210,7 +210,7 @@ func TestSchemaOfPerf(t *testing.T) {
 		waitListening(t, port)
 		wantValid(t, "perf", args, success(t, with(args+" --out_json=- "+d.addr, d.client)...))
 		if code := server.wait(t); code != 0 {
-			t.Errorf("server of %s: exit code %d: %s", args, code, server.err.String())
+			t.Errorf("server of %s: exit code %d, want 0: %s", args, code, server.err.String())
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestServe(t *testing.T) {
 		defer r.Body.Close()
 		b, err := io.ReadAll(r.Body)
 		if err != nil || r.StatusCode != 200 {
-			t.Fatalf("%s: %d %s, %v", path, r.StatusCode, b, err)
+			t.Fatalf("%s: %d %s, %v; want 200", path, r.StatusCode, b, err)
 		}
 		return b
 	}
@@ -59,14 +59,14 @@ func TestServe(t *testing.T) {
 	if s.PID != p.cmd.Process.Pid || len(s.Devices) != 1 || s.Devices[0].Name != "blue" ||
 		s.Devices[0].State != "PORT_ACTIVE" ||
 		len(s.Devices[0].Addresses) != 1 || s.Devices[0].Addresses[0].String() != addr {
-		t.Errorf("status %+v", s)
+		t.Errorf("status %+v, want process %d with blue, active, at %s", s, p.cmd.Process.Pid, addr)
 	}
 	if figures := string(get("/metrics")); !strings.Contains(figures, `goroce_sent_pkts_total{device="blue"} 0`) {
-		t.Errorf("metrics:\n%s", figures)
+		t.Errorf("metrics, want %q:\n%s", `goroce_sent_pkts_total{device="blue"} 0`, figures)
 	}
 	links := regexp.MustCompile(`href="(.*?)"`).FindAllStringSubmatch(string(get("/")), -1)
 	if len(links) < 10 {
-		t.Errorf("the index has %d links", len(links))
+		t.Errorf("the index has %d links, want at least 10", len(links))
 	}
 	for _, link := range links {
 		if link[1] != "/v1/capture" { // which goes on until it is interrupted
@@ -77,7 +77,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := p.wait(t); code != 0 || !strings.Contains(p.err.String(), "msg=stopped") {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+		t.Errorf("exit code %d, want 0 and %q: %s", code, "msg=stopped", p.err.String())
 	}
 }
 
@@ -122,11 +122,11 @@ func TestConfig(t *testing.T) {
 	if want := bad + ":3: drain = 3: wrong type; allowed: a duration"; !strings.HasPrefix(p.out.String(),
 		bad+":1: nosuch: unknown key") || !strings.Contains(p.out.String(), "\n"+want) ||
 		strings.Count(p.out.String(), "\n") != 2 {
-		t.Errorf("check says %s", p.out.String())
+		t.Errorf("check says %s, want two errors, of nosuch and %s", p.out.String(), want)
 	}
 	good := configFile(t, "drain = '3s'")
 	if out := success(t, "config", "check", good); out != good+" is good\n" {
-		t.Errorf("check says %q", out)
+		t.Errorf("check says %q, want %q", out, good+" is good\n")
 	}
 	flags := []string{"--config", good, "--socket", "/x/s", "--admin", "/x/a"}
 	shown := success(t, append([]string{"config", "show"}, flags...)...)
@@ -146,6 +146,6 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list) < 30 || list[0].Key != "socket" || list[0].Value != "/x/s" || list[0].Origin != "--socket" {
-		t.Errorf("show --json: %+v", list)
+		t.Errorf("show --json: %+v, want 30 or more, socket = /x/s of --socket first", list)
 	}
 }

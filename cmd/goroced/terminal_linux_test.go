@@ -101,14 +101,14 @@ func TestTerminal(t *testing.T) {
 			t.Parallel()
 			rich := onTerminal(t, 80, append(d.env(), "LC_ALL=C.UTF-8", "TERM=xterm", "NO_COLOR="), c.args...)
 			if strings.Contains(rich, "\x1b[") != c.color {
-				t.Errorf("colours: %v\n%s", !c.color, rich)
+				t.Errorf("colours: %v, want %v\n%s", !c.color, c.color, rich)
 			}
 			fits(t, 80, escapes.ReplaceAllString(rich, ""))
 			plain := onTerminal(t, 80, append(d.env(), "LC_ALL=C", "TERM=xterm", "NO_COLOR=1"), c.args...)
 			fits(t, 80, plain)
 			for _, r := range plain {
 				if r >= utf8.RuneSelf || r == '\x1b' {
-					t.Fatalf("%q without UTF-8 and with NO_COLOR:\n%s", r, plain)
+					t.Fatalf("%q without UTF-8 and with NO_COLOR, want plain ASCII:\n%s", r, plain)
 				}
 			}
 		})
@@ -158,7 +158,7 @@ func fits(t *testing.T, columns int, text string) {
 			}
 		}
 		if width > columns {
-			t.Errorf("%d columns: %s", width, line)
+			t.Errorf("%d columns, want at most %d: %s", width, columns, line)
 		}
 	}
 }

@@ -68,7 +68,8 @@ func TestTopMany(t *testing.T) {
 		took := time.Since(begun)
 		lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
 		if code != 0 || len(lines) != topIntervals {
-			t.Fatalf("top: exit code %d, %d intervals: %s", code, len(lines), p.err.String())
+			t.Fatalf("top: exit code %d, %d intervals, want 0 and %d: %s", code, len(lines), topIntervals,
+				p.err.String())
 		}
 		least := topQPs
 		for _, line := range lines {
@@ -85,7 +86,8 @@ func TestTopMany(t *testing.T) {
 		used := p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 		share := used.Seconds() / took.Seconds()
 		if least != topQPs || share > 0.2 {
-			t.Errorf("run %d: got %d queue pairs of %d, and %.1f %% of a processor", run+1, least, topQPs, share*100)
+			t.Errorf("run %d: got %d queue pairs, want %d, and %.1f %% of a processor, want at most 20", run+1, least,
+				topQPs, share*100)
 		}
 		table += fmt.Sprintf("| %d | %d of %d | %.1f ms | %.1f %% |\n", run+1, least, topQPs,
 			used.Seconds()*1e3/topIntervals, share*100)
@@ -121,7 +123,7 @@ func TestTopFigure(t *testing.T) {
 		}
 	}
 	if n := strings.Count(table, fmt.Sprintf("| %d of %d |", topQPs, topQPs)); n != topRuns {
-		t.Errorf("the table has %d of %d runs that list all:\n%s", n, topRuns, table)
+		t.Errorf("the table has %d runs that list all, want %d:\n%s", n, topRuns, table)
 	}
 }
 

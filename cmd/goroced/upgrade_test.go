@@ -42,14 +42,16 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := old.wait(t); code != 0 {
-		t.Fatalf("the old daemon ends with %d: %s", code, old.err.String())
+		t.Fatalf("the old daemon ends with %d, want 0: %s", code, old.err.String())
 	}
 	if code := stays.wait(t); code != exitFailure || !strings.Contains(stays.err.String(), "daemon") {
-		t.Errorf("the client that stayed ends with %d and says %q", code, stays.err.String())
+		t.Errorf("the client that stayed ends with %d and says %q; want %d and %q", code, stays.err.String(),
+			exitFailure, "daemon")
 	}
 	daemon()
 	if code := late.wait(t); code != 0 || !strings.Contains(late.out.String(), "blue") {
-		t.Errorf("the client that came between ends with %d: %s%s", code, late.out.String(), late.err.String())
+		t.Errorf("the client that came between ends with %d, want 0 and %q: %s%s", code, "blue", late.out.String(),
+			late.err.String())
 	}
 }
 
@@ -99,7 +101,7 @@ func TestTwoDaemons(t *testing.T) {
 		out := success(t, "devinfo", "-l", "--socket", filepath.Join(dir, name+".sock"))
 		out += success(t, "status", "--admin", filepath.Join(dir, name+"-admin.sock"))
 		if !strings.Contains(out, name) || strings.Contains(out, names[1-i]) {
-			t.Errorf("daemon %s shows %s", name, out)
+			t.Errorf("daemon %s shows %s, want only that", name, out)
 		}
 	}
 }
@@ -118,7 +120,7 @@ func TestStop(t *testing.T) {
 	p, code := goroced(t, "serve", "--config", configFile(t, ""), "--socket", filepath.Join(dir, "s"), "--admin",
 		filepath.Join(dir, "a"))
 	if code != exitFailure || !strings.Contains(p.err.String(), "goroced stop") {
-		t.Errorf("a second daemon: exit code %d: %s", code, p.err.String())
+		t.Errorf("a second daemon: exit code %d, want %d and %q: %s", code, exitFailure, "goroced stop", p.err.String())
 	}
 	second := serves("--replace")
 	first.done(t, "the first daemon")
@@ -132,6 +134,7 @@ func TestStop(t *testing.T) {
 	third.done(t, "the third daemon")
 	if p, code := goroced(t, "stop", "--admin", filepath.Join(dir, "a")); code != exitFailure ||
 		!strings.Contains(p.err.String(), "no daemon runs here") {
-		t.Errorf("stop without a daemon: exit code %d: %s", code, p.err.String())
+		t.Errorf("stop without a daemon: exit code %d, want %d and %q: %s", code, exitFailure, "no daemon runs here",
+			p.err.String())
 	}
 }

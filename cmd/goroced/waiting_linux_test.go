@@ -32,7 +32,7 @@ func TestServersOnTerminal(t *testing.T) {
 			said, code := untilWaiting(t, args)
 			if want := "\ngoroced: interrupted while waiting for " + given.Replace(c.interrupted); code != 130 ||
 				!strings.Contains(said, want) {
-				t.Errorf("exit code %d:\n%s", code, said)
+				t.Errorf("exit code %d, want 130 and %q:\n%s", code, want, said)
 			}
 			if !strings.Contains(said, "\n    goroced "+args[0]) {
 				t.Errorf("no command for a client:\n%s", said)
@@ -94,7 +94,7 @@ func TestErrorOnTerminal(t *testing.T) {
 	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailure ||
 		!strings.HasPrefix(said, "goroced: connect to the server: ") ||
 		!strings.Contains(said, "\n    goroced pingpong --service rc\n") {
-		t.Errorf("exit code %d:\n%s", cmd.ProcessState.ExitCode(), said)
+		t.Errorf("exit code %d, want %d, and to start a server:\n%s", cmd.ProcessState.ExitCode(), exitFailure, said)
 	}
 	fits(t, 80, withoutCommands(said))
 }

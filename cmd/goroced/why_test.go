@@ -39,7 +39,7 @@ func TestWhyStory(t *testing.T) {
 	var failures []server.FailureInfo
 	if err := json.Unmarshal([]byte(success(t, with("why --json", d.admin)...)), &failures); err != nil ||
 		len(failures) == 0 {
-		t.Fatalf("got %d failures, %v", len(failures), err)
+		t.Fatalf("got %d failures, %v; want some", len(failures), err)
 	}
 	qpn := fmt.Sprintf("%#x", failures[0].QPN)
 	out := success(t, with("why "+qpn, d.admin)...)
@@ -53,24 +53,24 @@ func TestWhyStory(t *testing.T) {
 	text := success(t, with("why --json "+qpn, d.admin)...)
 	if err := json.Unmarshal([]byte(text), &stories); err != nil || len(stories) != 1 ||
 		len(stories[0].Ladder.Events) < 5 {
-		t.Errorf("got %v of\n%s", err, text)
+		t.Errorf("got %v, want one with 5 events or more, of\n%s", err, text)
 	}
 	file := filepath.Join(dir, "story.pcapng")
 	success(t, with("why --pcap "+file+" "+qpn, d.admin)...)
 	for _, f := range []string{file, onError} {
 		if f == onError {
 			if code := waits.wait(t); code != 0 || !strings.Contains(waits.err.String(), qpn+": SEND") {
-				t.Errorf("capture --on-error ends with %d: %s", code, waits.err.String())
+				t.Errorf("capture --on-error ends with %d, want 0 and %q: %s", code, qpn+": SEND", waits.err.String())
 			}
 		}
 		if out := success(t, "decode", f); !strings.Contains(out, "SEND First psn=") {
-			t.Errorf("goroced decode %s:\n%s", f, out)
+			t.Errorf("goroced decode %s, want %q:\n%s", f, "SEND First psn=", out)
 		}
 		tshark := exec.Command(require.Command(t, "tshark"), "-n", "-r", f, "-T", "fields", "-e",
 			"infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "infiniband.bth.psn")
 		out, err := tshark.Output()
 		if err != nil || !strings.HasPrefix(string(out), "0\t0x") { // SEND First
-			t.Errorf("tshark of %s: %v\n%s", f, err, out)
+			t.Errorf("tshark of %s: %v, want its packets\n%s", f, err, out)
 		}
 	}
 }
@@ -88,6 +88,7 @@ func TestToolTellsStory(t *testing.T) {
 	server.wait(t)
 	if text := client.err.String(); code != exitFailure || !strings.Contains(text, "0 retries left") ||
 		!strings.Contains(text, "transport retry counter exceeded") {
-		t.Errorf("got exit code %d and\n%s", code, text)
+		t.Errorf("got exit code %d, want %d, %q and %q, and\n%s", code, exitFailure, "0 retries left",
+			"transport retry counter exceeded", text)
 	}
 }

@@ -20,7 +20,7 @@ func TestRefuses(t *testing.T) {
 			c.out = filepath.Join(t.TempDir(), "out")
 		}
 		if err := run(t.Context(), c.version, c.revision, c.out); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("%+v: %v, want %q", c, err, c.want)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestCopy(t *testing.T) {
 		last := int64(0)
 		err := send(ctx, linktest.Loopback().String(), addr, f, func(done, _ int64) { last = done })
 		if err := errors.Join(err, <-ended); err != nil || last != size || !bytes.Equal(*got, want) {
-			t.Errorf("%d bytes: %v, %d sent", size, err, last)
+			t.Errorf("%d bytes: %v, %d sent; want all of them", size, err, last)
 		}
 		cancel()
 	}
@@ -76,7 +76,7 @@ func TestTooLong(t *testing.T) {
 	err := send(ctx, linktest.Loopback().String(), addr, file(t, maxFile+1), nil)
 	var refused *rdmacm.RejectError
 	if !errors.As(err, &refused) || !bytes.HasPrefix(refused.PrivateData, []byte("too long")) || <-ended == nil {
-		t.Errorf("%v", err)
+		t.Errorf("%v, want that it is too long", err)
 	}
 }
 
@@ -89,9 +89,9 @@ func TestInterrupted(t *testing.T) {
 	addr, ended, got := server(t, ctx)
 	err := send(sending, linktest.Loopback().String(), addr, file(t, 8*piece), func(int64, int64) { stop() })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the sender: %v", err)
+		t.Errorf("the sender: %v, want %v", err, context.Canceled)
 	}
 	if err := <-ended; !errors.Is(err, rdmacm.ErrDisconnected) || *got != nil {
-		t.Errorf("the receiver: %v, %d bytes", err, len(*got))
+		t.Errorf("the receiver: %v, %d bytes; want %v, nothing", err, len(*got), rdmacm.ErrDisconnected)
 	}
 }

@@ -47,7 +47,7 @@ func TestCalls(t *testing.T) {
 	defer closeConn()
 	answer, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	if err != nil || answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Errorf("check: %v, %v", answer, err)
+		t.Errorf("check: %v, %v; want %v", answer, err, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 
 	cancelled, end := context.WithCancel(ctx)

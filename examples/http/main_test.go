@@ -59,7 +59,7 @@ func TestDeadlines(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if got, err := request(t, ctx, client, url+"/wait?for=1ms"); err != nil || got != "waited 1ms\n" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("%q, %v; want waited 1ms", got, err)
 	}
 
 	hears := func(want string) {
@@ -79,16 +79,16 @@ func TestDeadlines(t *testing.T) {
 		end()
 	}()
 	if _, err := request(t, cancelled, client, url+"/wait?for=1h"); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("cancelled: %v, want %v", err, context.Canceled)
 	}
 	hears("%s has left")
 
 	short, end := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer end()
 	if _, err := request(t, short, client, url+"/wait?for=1h"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("beyond its deadline: %v", err)
+		t.Errorf("beyond its deadline: %v, want %v", err, context.DeadlineExceeded)
 	}
 	if got, err := request(t, ctx, client, url+"/wait?for=1ms"); err != nil || got != "waited 1ms\n" {
-		t.Errorf("afterwards: %q, %v", got, err)
+		t.Errorf("afterwards: %q, %v; want waited 1ms", got, err)
 	}
 }

@@ -55,7 +55,7 @@ func TestStore(t *testing.T) {
 	defer cancel()
 	c := open(t, start(t, 1<<10))
 	if _, err := c.get(ctx, "colour"); !errors.Is(err, errNotFound) {
-		t.Errorf("before put: %v", err)
+		t.Errorf("before put: %v, want %v", err, errNotFound)
 	}
 	for _, value := range []string{"green", "", "blue"} {
 		if err := c.put(ctx, "colour", []byte(value)); err != nil {
@@ -91,7 +91,7 @@ func TestClients(t *testing.T) {
 				got, err := c.get(ctx, key)
 				_, bad := fmt.Sscanf(string(got), "%060d of "+key, &writer)
 				if err != nil || bad != nil || writer >= clients {
-					t.Errorf("%s is %q, %v, %v", key, got, err, bad)
+					t.Errorf("%s is %q, %v, %v; want it of one of %d writers", key, got, err, bad, clients)
 					return
 				}
 			}

@@ -45,17 +45,18 @@ func TestGroup(t *testing.T) {
 		n := 0
 		err := m.receive(receiving, func(from ib.QPN, text string) {
 			if text != texts[n] || from != sender.qp.Num() {
-				t.Errorf("%s: datagram %d is %q from QP %#x", name, n, text, from)
+				t.Errorf("%s: datagram %d is %q from QP %#x; want %q and %#x", name, n, text, from, texts[n],
+					sender.qp.Num())
 			}
 			if n++; n == len(texts) {
 				stop()
 			}
 		})
 		if n != len(texts) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %d datagrams, %v", name, n, err)
+			t.Errorf("%s: %d datagrams, %v; want %d and %v", name, n, err, len(texts), context.Canceled)
 		}
 	}
 	if n, err := other.recvCQ.Poll(make([]ib.WC, 1)); n != 0 || err != nil {
-		t.Errorf("a member of another group: %d datagrams, %v", n, err)
+		t.Errorf("a member of another group: %d datagrams, %v; want 0", n, err)
 	}
 }

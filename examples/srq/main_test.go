@@ -46,7 +46,8 @@ func TestSenders(t *testing.T) {
 		go func() { sent <- send(ctx, linktest.Loopback().String(), addr, messages) }()
 	}
 	if err := <-ended; !errors.Is(err, context.Canceled) || left != 0 || len(next) != senders {
-		t.Errorf("%v, %d messages are missing, %d senders", err, left, len(next))
+		t.Errorf("%v, %d messages are missing, %d senders; want %v, none, %d", err, left, len(next), context.Canceled,
+			senders)
 	}
 	for range senders {
 		// The receiver leaves as soon as it has the last message, perhaps before its acknowledgement is there.

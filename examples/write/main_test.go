@@ -24,7 +24,7 @@ func TestWrite(t *testing.T) {
 	for write(ctx, linktest.Loopback(), at.String(), []byte("RDMA anywhere")) != nil && ctx.Err() == nil {
 	}
 	if err := <-served; err != nil || got != "RDMA anywhere" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("%q, %v; want RDMA anywhere", got, err)
 	}
 }
 
@@ -74,6 +74,6 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal("the server goes on")
 	}
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the server: %v", err)
+		t.Errorf("the server: %v, want %v", err, context.Canceled)
 	}
 }

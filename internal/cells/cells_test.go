@@ -23,7 +23,7 @@ func TestWrap(t *testing.T) {
 		}
 		for _, line := range got {
 			if n := Count(line); n > c.width {
-				t.Errorf("Wrap(%q, %d): line %q has %d cells", c.text, c.width, line, n)
+				t.Errorf("Wrap(%q, %d): line %q has %d cells, want at most as many", c.text, c.width, line, n)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ func TestForeign(t *testing.T) {
 	for _, same := range []string{"", fmt.Sprint(Namespace()), "no number"} {
 		say(t, plain.Client, NamespaceFile, same)
 		if got := Candidates(Client, "", os.Getenv); got[0] != plain.Client || place() != plain {
-			t.Errorf("the daemon says %q: programs look at %v, and a daemon takes %v", same, got, place())
+			t.Errorf("the daemon says %q: programs look at %v, and a daemon takes %v; want %v first and %+v", same, got,
+				place(), plain.Client, plain)
 		}
 	}
 	say(t, plain.Client, NamespaceFile, "7")
@@ -64,7 +65,7 @@ func TestForeign(t *testing.T) {
 	}
 	if got := Candidates(Client, plain.Client, os.Getenv); len(got) != 1 || len(Foreign(Client, plain.Client,
 		os.Getenv)) != 0 {
-		t.Errorf("a socket that is named: programs look at %v", got)
+		t.Errorf("a socket that is named: programs look at %v, want one", got)
 	}
 	if err := os.Mkdir(filepath.Dir(below.Client), 0o700); err != nil {
 		t.Fatal(err)
@@ -83,6 +84,6 @@ func TestAdminOf(t *testing.T) {
 		t.Errorf("programs look at %v, want where the daemon says", got)
 	}
 	if got := Candidates(Admin, "/flag", getenv); !slices.Equal(got, []string{"/flag"}) {
-		t.Errorf("with a flag programs look at %v", got)
+		t.Errorf("with a flag programs look at %v, want %v", got, []string{"/flag"})
 	}
 }

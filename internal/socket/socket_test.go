@@ -44,7 +44,7 @@ func TestCandidates(t *testing.T) {
 		{Client, "", map[string]string{"XDG_RUNTIME_DIR": "relative"}, []string{"/run/goroce/goroced.sock"}},
 	} {
 		if diff := cmp.Diff(c.want, Candidates(c.kind, c.flag, env(c.env))); diff != "" {
-			t.Errorf("%v, flag %q, %v: %s", c.kind, c.flag, c.env, diff)
+			t.Errorf("%v, flag %q, %v (-want +got): %s", c.kind, c.flag, c.env, diff)
 		}
 	}
 
@@ -55,7 +55,7 @@ func TestCandidates(t *testing.T) {
 	want := []string{x + "/goroce/goroced.sock", filepath.Join(private, "goroced.sock"), "/run/goroce/goroced.sock"}
 	got := Candidates(Client, "", env(map[string]string{"XDG_RUNTIME_DIR": x}))
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("with a directory of the user's in Tmp: %s", diff)
+		t.Errorf("with a directory of the user's in Tmp (-want +got): %s", diff)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestDialAny(t *testing.T) {
 	}
 	defer conn.Close()
 	if got := conn.RemoteAddr().String(); got != live {
-		t.Errorf("connected to %s", got)
+		t.Errorf("connected to %s, want %s", got, live)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestDialError(t *testing.T) {
 	_, err = DialAny(t.Context(), Client, []string{none, stale, stream, plain})
 	var failed *DialError
 	if !errors.As(err, &failed) || len(failed.Tried) != 4 {
-		t.Fatalf("error %v", err)
+		t.Fatalf("error %v, want 4 attempts", err)
 	}
 	for i, want := range []struct {
 		path string
@@ -120,16 +120,16 @@ func TestDialError(t *testing.T) {
 	} {
 		if a := failed.Tried[i]; a.Path != want.path || !errors.Is(a.Err, want.err) ||
 			!strings.Contains(err.Error(), want.path+": ") || !strings.Contains(a.reason(), want.text) {
-			t.Errorf("attempt %d is %v: %s", i, a, err)
+			t.Errorf("attempt %d is %v: %s, want %v: %v", i, a, err, want.path, want.err)
 		}
 	}
 	if !strings.Contains(err.Error(), "goroced serve") ||
 		!strings.Contains(err.Error(), "by GOROCED_SOCKET (--socket") {
-		t.Errorf("no advice: %v", err)
+		t.Errorf("no advice: %v, want the sockets and goroced serve", err)
 	}
 	_, err = DialAny(t.Context(), Admin, []string{none})
 	if !strings.Contains(err.Error(), "by GOROCED_ADMIN (--admin") {
-		t.Errorf("no advice: %v", err)
+		t.Errorf("no advice: %v, want GOROCED_ADMIN and --admin", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestDialRights(t *testing.T) {
 	}
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "mode 0400") ||
 		!strings.Contains(err.Error(), "group") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v, %q and %q", err, fs.ErrPermission, "mode 0400", "group")
 	}
 }
 
@@ -187,11 +187,11 @@ func TestGreet(t *testing.T) {
 	asleep := errors.New("it sleeps")
 	cancel(asleep)
 	if err := greet(ctx, nil); !errors.Is(err, asleep) {
-		t.Errorf("silence: %v", err)
+		t.Errorf("silence: %v, want %v", err, asleep)
 	}
 	for _, answer := range [][]byte{{1}, make([]byte, abi.HeaderLen), make([]byte, abi.HeaderLen+9)} {
 		if err := greet(t.Context(), answer); err == nil {
-			t.Errorf("%d bytes are taken for an answer", len(answer))
+			t.Errorf("%d bytes are taken for an answer, want an error", len(answer))
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestLateWrite(t *testing.T) {
 	q.Add(late...)
 	clear(packet)
 	if q.Len() != 4 || m.Writes+m.Atomics != 0 {
-		t.Fatalf("%d placements, %d writes and %d atomics done", q.Len(), m.Writes, m.Atomics)
+		t.Fatalf("%d placements, %d writes and %d atomics done; want 4 and none", q.Len(), m.Writes, m.Atomics)
 	}
 	complete := func(wantID, wantOld uint64, wantErr error) {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestLateWrite(t *testing.T) {
 	}
 	complete(10, 0, nil)
 	if got := string(m.B[8:12]); got != "abcd" {
-		t.Errorf("memory holds %q", got)
+		t.Errorf("memory holds %q, want abcd", got)
 	}
 	broken := errors.New("page is gone")
 	m.Fail = broken
@@ -69,7 +69,7 @@ func TestLateWrite(t *testing.T) {
 
 	q.Add(late[2], late[3])
 	if id, ok := q.Drop(); !ok || id != 12 {
-		t.Errorf("dropped placement %d, %v", id, ok)
+		t.Errorf("dropped placement %d, %v; want 12", id, ok)
 	}
 	if err := table.Deregister(r); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestBounds(t *testing.T) {
 		for _, err := range []error{m.ReadAt(make([]byte, 8), off), m.WriteAt(make([]byte, 8), off), m.Persist(off, 8),
 			e1, e2} {
 			if err != mr.FaultBounds {
-				t.Errorf("offset %#x: %v", off, err)
+				t.Errorf("offset %#x: %v, want %v", off, err, mr.FaultBounds)
 			}
 		}
 	}
@@ -100,10 +100,10 @@ func TestPersist(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.Flush(ib.FlushPersistently, 0, 16); err != nil || m.Persists != 1 {
-		t.Errorf("%v, %d times", err, m.Persists)
+		t.Errorf("%v, %d times; want once", err, m.Persists)
 	}
 	m.Fail = errors.New("medium is gone")
 	if err := r.Flush(ib.FlushPersistently, 0, 16); err != m.Fail {
-		t.Errorf("flush to a broken medium: %v", err)
+		t.Errorf("flush to a broken medium: %v, want %v", err, m.Fail)
 	}
 }

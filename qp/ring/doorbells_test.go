@@ -107,7 +107,7 @@ func TestDoorbellsRace(t *testing.T) {
 	}
 	taken(device)
 	if got != 3*rounds {
-		t.Errorf("%d of %d pieces of work were found", got, 3*rounds)
+		t.Errorf("%d pieces of work were found, want %d", got, 3*rounds)
 	}
 }
 
@@ -129,22 +129,22 @@ func TestHostileDoorbells(t *testing.T) {
 			}
 		})
 		if calls == 0 || calls > 4096 {
-			t.Fatalf("%d calls", calls)
+			t.Fatalf("%d calls, want between 1 and 4096", calls)
 		}
 		device.Sleep()
 	}
 	if _, err := OpenDoorbells(buf); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("nonsense was opened: %v", err)
+		t.Errorf("nonsense was opened: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
 func TestDoorbellsLimits(t *testing.T) {
 	for _, n := range []int{-1, 0, MaxDoorbells + 1} {
 		if DoorbellsSize(n) != 0 {
-			t.Errorf("%d doorbells take %d bytes", n, DoorbellsSize(n))
+			t.Errorf("%d doorbells take %d bytes, want 0", n, DoorbellsSize(n))
 		}
 		if _, err := NewDoorbells(make([]byte, 64), n); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("%d doorbells: %v", n, err)
+			t.Errorf("%d doorbells: %v, want %v", n, err, ib.ErrInvalid)
 		}
 	}
 	if _, err := NewDoorbells(Alloc(DoorbellsSize(1)-64), 1); !errors.Is(err, ib.ErrInvalid) {

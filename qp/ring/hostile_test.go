@@ -24,7 +24,7 @@ const (
 func drainSend(t *testing.T, q *Send, wr *ib.SendWR) error {
 	t.Helper()
 	if n := q.Len(); n < 0 || n > hostileEntries {
-		t.Fatalf("Len %d of %d entries", n, hostileEntries)
+		t.Fatalf("Len %d, want 0 to the %d entries", n, hostileEntries)
 	}
 	for range hostileEntries {
 		ok, err := q.Pop(wr)
@@ -37,7 +37,8 @@ func drainSend(t *testing.T, q *Send, wr *ib.SendWR) error {
 		}
 		if len(wr.SGL) > hostileSGE || len(wr.Inline) > hostileInline || total(wr.SGL) > MaxMessage ||
 			int(wr.Opcode) >= len(rules) || !rules[wr.Opcode].known {
-			t.Fatalf("popped %+v", wr)
+			t.Fatalf("popped %+v, want at most %d pieces and %d bytes inline, and a known opcode", wr, hostileSGE,
+				hostileInline)
 		}
 	}
 	return nil
@@ -60,7 +61,7 @@ func known(t *testing.T, ok bool, err error) (corrupt bool) {
 func drainRecv(t *testing.T, q *Recv, wr *ib.RecvWR) {
 	t.Helper()
 	if n := q.Available(); n < 0 || n > hostileEntries {
-		t.Fatalf("Available %d of %d entries", n, hostileEntries)
+		t.Fatalf("Available %d, want 0 to the %d entries", n, hostileEntries)
 	}
 	for range hostileEntries {
 		ok, err := q.Pop(wr)
@@ -72,7 +73,7 @@ func drainRecv(t *testing.T, q *Recv, wr *ib.RecvWR) {
 			continue
 		}
 		if len(wr.SGL) > hostileSGE || total(wr.SGL) > MaxMessage {
-			t.Fatalf("popped %+v", wr)
+			t.Fatalf("popped %+v, want at most %d pieces and %d bytes", wr, hostileSGE, MaxMessage)
 		}
 	}
 }
@@ -204,7 +205,7 @@ func TestHeaderIsNotReadBack(t *testing.T) {
 	q.Publish()
 	var wr ib.SendWR
 	if pop(t, q, &wr); wr.ID != 7 {
-		t.Errorf("popped request %d", wr.ID)
+		t.Errorf("popped request %d, want 7", wr.ID)
 	}
 }
 
@@ -239,7 +240,7 @@ func FuzzHostileProducer(f *testing.F) {
 		q.Prepare(&wr)
 		drainSend(t, q, &wr)
 		if dev, err := OpenSend(b); err == nil && dev.entries > MaxEntries {
-			t.Fatalf("opened a ring of %d entries", dev.entries)
+			t.Fatalf("opened a ring of %d entries, want at most %d", dev.entries, MaxEntries)
 		}
 	})
 }
@@ -265,7 +266,7 @@ func FuzzHostileConsumer(f *testing.F) {
 			case 0, 1:
 				for n := 0; cq.Push(&ib.WC{ID: uint64(n)}); n++ {
 					if n == 2*cq.Entries() { // by the index that was read last, and by the current one
-						t.Fatalf("more than %d completions fit", n)
+						t.Fatalf("more than %d completions fit, want at most %d", n, cq.Entries())
 					}
 				}
 			case 2:
@@ -283,7 +284,8 @@ func FuzzHostileConsumer(f *testing.F) {
 				if moved(cq.MoveTo(larger)) {
 					cqBuf, cq = grown, larger
 					if cq.next > cq.entries {
-						t.Fatalf("%d completions were moved to a ring of %d", cq.next, cq.entries)
+						t.Fatalf("%d completions were moved to a ring, want at most its %d entries", cq.next,
+							cq.entries)
 					}
 				}
 			}
@@ -328,7 +330,7 @@ func FuzzHostileDevice(f *testing.F) {
 				}
 				_ = send.Push(&ib.SendWR{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: make([]byte, how)})
 				if send.Publish(); n > most*send.Entries() {
-					t.Fatalf("%d requests fit a ring of %d", n, send.Entries())
+					t.Fatalf("%d requests fit a ring, want at most %d times its %d entries", n, most, send.Entries())
 				}
 			}
 			if recv != nil {
@@ -337,16 +339,16 @@ func FuzzHostileDevice(f *testing.F) {
 					n++
 				}
 				if recv.Publish(); n > most*recv.Entries() {
-					t.Fatalf("%d receives fit a ring of %d", n, recv.Entries())
+					t.Fatalf("%d receives fit a ring, want at most %d times its %d entries", n, most, recv.Entries())
 				}
 			}
 			if cq != nil {
 				wcs := make([]ib.WC, how)
 				if n := cq.Poll(wcs); n > min(how, cq.Entries()) {
-					t.Fatalf("%d completions in a ring of %d", n, cq.Entries())
+					t.Fatalf("%d completions polled, want at most %d of a ring of %d", n, how, cq.Entries())
 				}
 				if n := cq.Len(); n < 0 || n > cq.Entries() {
-					t.Fatalf("%d completions wait in a ring of %d", n, cq.Entries())
+					t.Fatalf("%d completions wait, want 0 to the %d entries", n, cq.Entries())
 				}
 				cq.Arm(how%2 == 0)
 			}

@@ -40,7 +40,7 @@ func checkFields(t *testing.T, b []byte, fields []field) {
 	}
 	for i, c := range rest {
 		if c != 0 {
-			t.Errorf("reserved byte %d is %#x", i, c)
+			t.Errorf("reserved byte %d is %#x, want 0", i, c)
 		}
 	}
 }
@@ -200,18 +200,18 @@ func TestOpenRefuses(t *testing.T) {
 		b, _ := newSend(t, 16, 4, 64)
 		binary.NativeEndian.PutUint32(b[c.offset:], c.value)
 		if _, err := OpenSend(b); err == nil {
-			t.Errorf("%s: accepted", c.name)
+			t.Errorf("%s: accepted, want an error", c.name)
 		}
 	}
 	b, _ := newSend(t, 16, 4, 64)
 	if _, err := OpenSend(b[:len(b)-1]); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("buffer a byte short: %v", err)
+		t.Errorf("buffer a byte short: %v, want %v", err, ib.ErrInvalid)
 	}
 	if _, err := OpenSend(b[:255]); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("buffer shorter than its header: %v", err)
+		t.Errorf("buffer shorter than its header: %v, want %v", err, ib.ErrInvalid)
 	}
 	if _, err := OpenCQ(b); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("send ring opened as completion ring: %v", err)
+		t.Errorf("send ring opened as completion ring: %v, want %v", err, ErrCorrupt)
 	}
 	if _, err := OpenSend(b); err != nil {
 		t.Errorf("intact buffer: %v", err)
@@ -223,7 +223,8 @@ func TestAllocIsAligned(t *testing.T) {
 		b := Alloc(size)
 		if p := uintptr(unsafe.Pointer(unsafe.SliceData(b))); size > 0 && p%Align != 0 || len(b) != size ||
 			cap(b) != size {
-			t.Fatalf("Alloc(%d): address %#x, length %d, capacity %d", size, p, len(b), cap(b))
+			t.Fatalf("Alloc(%d): address %#x, length %d, capacity %d; want %d bytes aligned to %d", size, p, len(b),
+				cap(b), size, Align)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func application(sq *Send, cq *CQ, p peer) error {
 		}
 		for _, wc := range wcs[:n] {
 			if wc.ID != done || wc.Status != ib.WCSuccess {
-				return fmt.Errorf("completion %d: %+v", done, wc)
+				return fmt.Errorf("completion %d: %+v, want it with %v", done, wc, ib.WCSuccess)
 			}
 			done++
 		}
@@ -121,7 +121,7 @@ func device(sq *Send, cq *CQ, p peer) error {
 			continue
 		}
 		if wr.ID != done || len(wr.Inline) != 8 || binary.NativeEndian.Uint64(wr.Inline) != ^done {
-			return fmt.Errorf("request %d: %+v", done, wr)
+			return fmt.Errorf("request %d: %+v, want %#x inline", done, wr, ^done)
 		}
 		done++
 		sq.Release(1)

@@ -158,8 +158,8 @@ func TestSendModel(t *testing.T) {
 				err := app.Push(&wr)
 				if full := len(pushed)+len(published)+popped == entries; full != errors.Is(err, ib.ErrQueueFull) ||
 					!full && err != nil {
-					t.Fatalf("Push: %v with %d+%d+%d of %d slots taken", err, len(pushed), len(published), popped,
-						entries)
+					t.Fatalf("Push: %v with %d+%d+%d of %d slots taken, want %v only if all are", err, len(pushed),
+						len(published), popped, entries, ib.ErrQueueFull)
 				}
 				if err == nil {
 					pushed = append(pushed, wr)
@@ -172,7 +172,7 @@ func TestSendModel(t *testing.T) {
 			"pop": func(t *rapid.T) {
 				ok, err := dev.Pop(&got)
 				if err != nil || ok != (len(published) > 0) {
-					t.Fatalf("Pop: %v, %v with %d published", ok, err, len(published))
+					t.Fatalf("Pop: %v, %v with %d published; want %v", ok, err, len(published), len(published) > 0)
 				}
 				if !ok {
 					return
@@ -221,7 +221,7 @@ func TestRecvWrapsAndFills(t *testing.T) {
 			t.Error("a doorbell for a device that is not asleep")
 		}
 		if err := app.Push(&ib.RecvWR{}); !errors.Is(err, ib.ErrQueueFull) {
-			t.Fatalf("Push to a full ring: %v", err)
+			t.Fatalf("Push to a full ring: %v, want %v", err, ib.ErrQueueFull)
 		}
 		for i := range uint64(4) {
 			if n := dev.Available(); n != int(4-i) {
@@ -332,7 +332,7 @@ func TestPushRefuses(t *testing.T) {
 		var attr *ib.AttrError
 		switch {
 		case c.attr == "" && err != nil:
-			t.Errorf("%+v: %v", c.wr, err)
+			t.Errorf("%+v: %v, want no error", c.wr, err)
 		case c.attr != "" && (!errors.As(err, &attr) || !errors.Is(err, ib.ErrInvalid) || attr.Attr != c.attr):
 			t.Errorf("%+v: error %v, want one about %s", c.wr, err, c.attr)
 		}
@@ -349,7 +349,7 @@ func TestPushRefuses(t *testing.T) {
 	_, r := newRecv(t, 4, 2)
 	for _, wr := range []ib.RecvWR{{SGL: sge(0, 0, 0)}, {SGL: sge(1<<31, 1)}} {
 		if err := r.Push(&wr); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("%+v: %v", wr, err)
+			t.Errorf("%+v: %v, want %v", wr, err, ib.ErrInvalid)
 		}
 	}
 }
@@ -485,7 +485,7 @@ func TestExactCQ(t *testing.T) {
 	b, dev := newCQ(t, 5)
 	app, err := OpenCQ(b)
 	if err != nil || dev.Entries() != 5 {
-		t.Fatalf("%d entries, %v", dev.Entries(), err)
+		t.Fatalf("%d entries, %v; want 5", dev.Entries(), err)
 	}
 	for i := range 5 {
 		if !dev.Push(&ib.WC{ID: uint64(i)}) {
@@ -500,7 +500,7 @@ func TestExactCQ(t *testing.T) {
 	}
 	var wcs [1]ib.WC
 	if n := app.Poll(wcs[:]); n != 1 || !dev.Push(&ib.WC{ID: 5}) || dev.Push(&ib.WC{ID: 6}) {
-		t.Errorf("%d polled: room for other than one", n)
+		t.Errorf("%d polled; want 1, and then room for one", n)
 	}
 	if _, same := newCQ(t, 5); !moved(dev.MoveTo(same)) || same.Push(&ib.WC{}) {
 		t.Error("5 entries have room for other than 5 completions")
@@ -539,7 +539,8 @@ func TestDiscard(t *testing.T) {
 			t.Errorf("corrupt %v: %d slots released, want %d", corrupt, got, entries-2)
 		}
 		if ok, err := device.Pop(&wr); ok || (err != nil) != corrupt {
-			t.Errorf("corrupt %v: Pop returns %v, %v after Discard", corrupt, ok, err)
+			t.Errorf("corrupt %v: Pop returns %v, %v after Discard; want false, and an error only if corrupt", corrupt,
+				ok, err)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestOutOfRange(t *testing.T) {
 			err = s.Run(nil)
 		}
 		if err == nil {
-			t.Errorf("no error:\n%.200s", step)
+			t.Errorf("no error, want one:\n%.200s", step)
 		}
 		t.Logf("%.300v", err)
 	}

@@ -56,7 +56,7 @@ func TestRunRepeats(t *testing.T) {
 			}
 		}
 		if len(runs[0]) == 0 || !reflect.DeepEqual(runs[0], runs[1]) {
-			t.Errorf("%s: %d steps, then %d other ones", name, len(runs[0]), len(runs[1]))
+			t.Errorf("%s: %d steps, then %d other ones; want the same ones", name, len(runs[0]), len(runs[1]))
 		}
 	}
 }
@@ -287,6 +287,6 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := Load("no-such-rule"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Load of a script that does not exist: %v", err)
+		t.Errorf("Load of a script that does not exist: %v, want %v", err, fs.ErrNotExist)
 	}
 }

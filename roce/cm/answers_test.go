@@ -17,7 +17,7 @@ func TestLostREJOfREQ(t *testing.T) {
 	_, b := w.request()
 	w.check(B.Reject(w.now, b, ib.RejectConsumer, nil, []byte("no")))
 	if e := A.wait(Rejected); e.Reason != ib.RejectConsumer || string(e.PrivateData[:2]) != "no" {
-		t.Errorf("rejected for %v, %q", e.Reason, e.PrivateData)
+		t.Errorf("rejected for %v, %q; want %v, \"no\"", e.Reason, e.PrivateData, ib.RejectConsumer)
 	}
 	w.want("A REQ", "B REJ lost", "A REQ", "B REJ lost", "A REQ", "B REJ")
 	w.empty()
@@ -76,7 +76,7 @@ func TestLateCopyOfREQ(t *testing.T) {
 	w.want("A REQ", "B REJ")
 	w.quiet()
 	if B.stats.Duplicates != 1 || B.stats.Stale != 0 {
-		t.Errorf("%+v", B.stats)
+		t.Errorf("%+v, want 1 duplicate and none stale", B.stats)
 	}
 	w.check(B.Reject(w.now, b, ib.RejectConsumer, nil, nil))
 	A.event(Rejected)

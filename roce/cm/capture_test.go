@@ -36,7 +36,7 @@ func readMADs(t *testing.T) map[string]*[wire.MADLen]byte {
 		name, digits, _ := strings.Cut(part, "\n")
 		b, err := hex.DecodeString(strings.ReplaceAll(digits, "\n", ""))
 		if err != nil || len(b) != wire.MADLen {
-			t.Fatalf("testdata/rping.txt, %s: %d bytes, %v", name, len(b), err)
+			t.Fatalf("testdata/rping.txt, %s: %d bytes, %v; want %d", name, len(b), err, wire.MADLen)
 		}
 		mads[name] = (*[wire.MADLen]byte)(b)
 	}

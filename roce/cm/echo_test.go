@@ -35,14 +35,15 @@ func TestEcho(t *testing.T) {
 		}
 	}
 	if a, ok := ask(C, 9, 1, wire.ECT0); ok {
-		t.Errorf("got %+v of a host without a clock", a)
+		t.Errorf("got %+v of a host without a clock, want no answer", a)
 	}
 	if _, ok := ask(B, 10, 4, 0); !ok || len(B.echoes) != 2 {
 		t.Errorf("%d sessions, want 2", len(B.echoes))
 	}
 	for i := range uint64(200) {
 		if a, ok := ask(B, 100+i, 0, 0); !ok || a.Received != 1 || len(B.echoes) > echoSessions {
-			t.Fatalf("session %d: got %+v, %v, and %d sessions", i, a, ok, len(B.echoes))
+			t.Fatalf("session %d: got %+v, %v, and %d sessions; want 1 received, at most %d sessions", i, a, ok,
+				len(B.echoes), echoSessions)
 		}
 	}
 	if a, _ := ask(B, 9, 5, 0); a.Received != 1 {
@@ -53,6 +54,6 @@ func TestEcho(t *testing.T) {
 	_, err := A.Connect(w.now, c)
 	w.check(err)
 	if a := new(wire.EchoAnswer); a.Decode(A.event(Rejected).PrivateData) {
-		t.Errorf("got %+v for what is no question", a)
+		t.Errorf("got %+v for what is no question, want no answer", a)
 	}
 }

@@ -37,7 +37,7 @@ func TestConnect(t *testing.T) {
 	got, err := B.Accept(w.now, req.ID, consent())
 	w.check(err)
 	if psnA == psnB {
-		t.Fatalf("both ends begin at PSN %#x", psnA)
+		t.Fatalf("both ends begin at PSN %#x, want two", psnA)
 	}
 	wantB := want.Conn
 	wantB.ResponderResources, wantB.InitiatorDepth = 2, 16

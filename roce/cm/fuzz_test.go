@@ -65,23 +65,24 @@ func (l *lab) abuse(rng *rand.Rand, script []byte) {
 		l.takeOut()
 	}
 	if s := l.m.leftover(); s != "" {
-		l.t.Fatalf("the manager still holds %s", s)
+		l.t.Fatalf("the manager still holds %s, want nothing", s)
 	}
 }
 
 // takeOut takes out messages and events and checks the limits.
 func (l *lab) takeOut() {
 	if n := l.m.messages.len(); n > 8 {
-		l.t.Fatalf("%d messages after one input", n)
+		l.t.Fatalf("%d messages after one input, want at most 8", n)
 	}
 	if n := len(l.m.conns); n > 1+8+4 || l.m.half.Len() > 8 || l.m.waiting.Len() > 4 || len(l.m.byRemote) > n ||
 		len(l.m.byQP) > n || len(l.m.timers) > n {
-		l.t.Fatalf("the manager holds too much: %s", l.m.leftover())
+		l.t.Fatalf("the manager holds too much: %s; want at most 13 connections, 8 half open, 4 waiting",
+			l.m.leftover())
 	}
 	var m Message
 	for l.m.NextMessage(&m) {
 		if m.Path.Remote == (ib.GID{}) || len(m.MAD) != wire.MADLen {
-			l.t.Fatalf("message to nobody: %+v", m.Path)
+			l.t.Fatalf("message to %+v of %d bytes, want a peer and %d", m.Path, len(m.MAD), wire.MADLen)
 		}
 	}
 	var e Event

@@ -149,7 +149,7 @@ func TestFloodAccepted(t *testing.T) {
 	w.check(err)
 	flood(A, gidOf(9), 1, 1)
 	if e := A.event(Unreachable); e.ID != id || e.Waited != "REP" || e.Sent != 1 {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v, one REP", e, id)
 	}
 	A.event(Request)
 	w.want("A REP", "A REJ")
@@ -164,7 +164,7 @@ func TestOverrun(t *testing.T) {
 		flood(A, ib.GID{0: 0x20, 14: byte(i >> 8), 15: byte(i)}, 0, 1)
 	}
 	if A.Manager.events.len() > queueRoom+2 || A.stats.Overrun == 0 {
-		t.Fatalf("%d events; %+v", A.Manager.events.len(), A.stats)
+		t.Fatalf("%d events; %+v; want at most %d, and some overrun", A.Manager.events.len(), A.stats, queueRoom+2)
 	}
 	// Timeouts respect the limit, too, and lose nothing.
 	w.now = A.Deadline()
@@ -185,7 +185,7 @@ func TestOverrun(t *testing.T) {
 		}
 	}
 	if dropped*2 != len(A.events) {
-		t.Fatalf("%d of %d events are Dropped", dropped, len(A.events))
+		t.Fatalf("%d of %d events are Dropped, want half", dropped, len(A.events))
 	}
 	A.events = nil
 	w.empty()
@@ -209,7 +209,7 @@ func TestQueue(t *testing.T) {
 		out++
 	}
 	if n := cap(q.items); n > 32 {
-		t.Fatalf("three items take room for %d", n)
+		t.Fatalf("three items take room for %d, want at most 32", n)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestMaxConns(t *testing.T) {
 			}
 		}
 		if exits != 1 || h.waiting.Len() != 3 || h.stats.TimewaitDropped != 1 {
-			t.Fatalf("%s: %d left timewait; %+v", h.name, exits, h.stats)
+			t.Fatalf("%s: %d left timewait; %+v; want 1, 3 waiting, 1 dropped", h.name, exits, h.stats)
 		}
 		h.events = nil
 	}
@@ -319,7 +319,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 	held := (heapInUse() - before) / n
 	if len(A.conns) != n || len(B.conns) != n {
-		t.Fatalf("%d and %d connections", len(A.conns), len(B.conns))
+		t.Fatalf("%d and %d connections, want %d", len(A.conns), len(B.conns), n)
 	}
 	hangUp()
 	w.pass(4 * second)

@@ -100,10 +100,10 @@ func TestGiveUp(t *testing.T) {
 				}
 				w.settle()
 				if last := w.log[len(w.log)-1]; waited == "REQ" && last != "A REJ" {
-					t.Errorf("the last message is %q: the peer is not told", last)
+					t.Errorf("the last message is %q, want A REJ, which tells the peer", last)
 				}
 				if n := int(A.stats.Sent.Of(wire.AttrREQ) + A.stats.Sent.Of(wire.AttrSIDRREQ)); n != e.Sent {
-					t.Errorf("%d were sent, the event says %d", n, e.Sent)
+					t.Errorf("%d were sent, want %d as the event says", n, e.Sent)
 				}
 				w.empty()
 			})
@@ -146,13 +146,13 @@ func TestNoRTU(t *testing.T) {
 		w.check(err)
 		w.pass(10 * second)
 		if e := B.event(Unreachable); e.Waited != "REP" || e.Sent != 4 {
-			t.Errorf("event %+v", e)
+			t.Errorf("event %+v, want REP, 4 times", e)
 		}
 		if !repLost {
 			A.event(Replied)
 		}
 		if e := A.event(Rejected); e.Reason != ib.RejectTimeout {
-			t.Errorf("event %+v", e)
+			t.Errorf("event %+v, want %v", e, ib.RejectTimeout)
 		}
 		w.empty()
 	}
@@ -209,7 +209,7 @@ func TestDelayBounded(t *testing.T) {
 	w.check(B.Delay(w.now, b, 3600*second))
 	w.settle()
 	if wait := A.Deadline() - w.now; wait != 5*second+200*millisecond {
-		t.Fatalf("A waits %d ms", wait/millisecond)
+		t.Fatalf("A waits %d ms, want 5,200", wait/millisecond)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestLostREJOfREP(t *testing.T) {
 	A.wait(Replied)
 	w.check(A.Reject(w.now, a, ib.RejectConsumer, nil, nil))
 	if e := B.wait(Rejected); e.Reason != ib.RejectInvalidCommID {
-		t.Errorf("rejected for %v", e.Reason)
+		t.Errorf("rejected for %v, want %v", e.Reason, ib.RejectInvalidCommID)
 	}
 	w.want("A REQ", "B REP", "A REJ lost", "B REP", "A REJ")
 	w.pass(ib.Instant(10 * second))

@@ -18,7 +18,7 @@ func TestLost(t *testing.T) {
 		t.Error("Lost must end a request, once")
 	}
 	if e := A.event(Unreachable); e.ID != a || e.Waited != "REQ" || e.Sent != 1 || e.Datagram {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v, want one REQ of ID %v", e, a)
 	}
 	w.loseFirst(A, wire.AttrSIDRREQ, 1)
 	a, err = A.Resolve(w.now, Resolve{Path: A.pathTo(B), ServiceID: testService, GiveUp: driver.Never})
@@ -27,7 +27,7 @@ func TestLost(t *testing.T) {
 		t.Error("Lost must end a resolution")
 	}
 	if e := A.event(Unreachable); e.ID != a || e.Waited != "SIDR_REQ" || !e.Datagram {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v, want one SIDR_REQ of ID %v", e, a)
 	}
 	w.empty()
 	w.want("A REQ lost", "A SIDR_REQ lost")

@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 	})
 	t.Logf("events: %v", heard)
 	if slices.Contains(heard[:], 0) && *modelSeed == 0 {
-		t.Errorf("some events did not occur: %v", heard)
+		t.Errorf("some events did not occur: %v, want all", heard)
 	}
 }
 
@@ -146,7 +146,7 @@ func (w *model) run() {
 	}
 	// A connection takes at most 16 copies of four messages, and an answer to each copy.
 	if most := modelStarts * 4 * 16 * 4; w.sent > most {
-		w.t.Fatalf("seed %d: %d messages for %d connections", w.seed, w.sent, modelStarts)
+		w.t.Fatalf("seed %d: %d messages for %d connections, want at most %d", w.seed, w.sent, modelStarts, most)
 	}
 }
 

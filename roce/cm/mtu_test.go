@@ -39,7 +39,7 @@ func TestSmallerMTU(t *testing.T) {
 	B.event(Established)
 	w.want("A REQ", "B REJ", "A REQ", "B REP", "A RTU")
 	if len(A.events)+len(B.events) > 0 {
-		t.Errorf("further events: %v, %v", A.events, B.events)
+		t.Errorf("further events: %v, %v; want none", A.events, B.events)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestRelease(t *testing.T) {
 				t.Errorf("Release says that the connection lingers: %t, want %t", lingers, want)
 			}
 			if err := me.Disconnect(w.now, id, nil); !errors.Is(err, ErrUnknownID) {
-				t.Errorf("Disconnect after Release: %v", err)
+				t.Errorf("Disconnect after Release: %v, want %v", err, ErrUnknownID)
 			}
 			for _, kind := range test.want {
 				other.wait(kind)
@@ -234,10 +234,10 @@ func TestObjections(t *testing.T) {
 			t.Errorf("%s: reason %d, want %d", test.name, e.Reason, test.reason)
 		}
 		if test.reason == ib.RejectInvalidGID && string(e.Info) != string(B.gid[:]) {
-			t.Errorf("%s: the REJ does not name the right GID: %x", test.name, e.Info)
+			t.Errorf("%s: the REJ names GID %x, want %x", test.name, e.Info, B.gid)
 		}
 		if B.stats.Refused != 1 {
-			t.Errorf("%s: not counted", test.name)
+			t.Errorf("%s: %d refused, want 1", test.name, B.stats.Refused)
 		}
 		w.empty()
 	}
@@ -262,7 +262,7 @@ func TestSIDRObjections(t *testing.T) {
 		req.Put(&m.MAD)
 		w.carry(A, m)
 		if e := A.event(Rejected); e.Status != ib.SIDRReject || B.stats.Refused != 1 {
-			t.Errorf("%s: status %v; %+v", name, e.Status, B.stats)
+			t.Errorf("%s: status %v; %+v; want %v, 1 refused", name, e.Status, B.stats, ib.SIDRReject)
 		}
 		w.empty()
 	}
@@ -281,7 +281,7 @@ func TestSubnetLocal(t *testing.T) {
 	var req wire.REQ
 	req.Decode(&m.MAD)
 	if p := req.Primary; !p.SubnetLocal || p.HopLimit != 1 || p.LocalLID != 0 || p.RemoteLID != 0 {
-		t.Fatalf("%+v", p)
+		t.Fatalf("%+v, want the local subnet, hop limit 1, no LIDs", p)
 	}
 }
 
@@ -367,10 +367,10 @@ func TestForged(t *testing.T) {
 		w.carry(B, m)
 	}
 	if A.stats.UnknownID != 5 {
-		t.Errorf("%+v", A.stats)
+		t.Errorf("%+v, want 5 unknown IDs", A.stats)
 	}
 	if A.conns[a].state != established || A.stats.WrongQPN != 1 {
-		t.Fatalf("A is %v; %+v", A.conns[a].state, A.stats)
+		t.Fatalf("A is %v; %+v; want %v, 1 wrong QPN", A.conns[a].state, A.stats, established)
 	}
 	w.quiet()
 }
@@ -456,7 +456,7 @@ func TestPrivateDataLimits(t *testing.T) {
 	tooLong := func(what string, err error, most string) {
 		t.Helper()
 		if !errors.Is(err, ErrPrivate) || !strings.Contains(err.Error(), "at most "+most) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v, want %v with at most %s", what, err, ErrPrivate, most)
 		}
 	}
 	full := func(n int) []byte { return []byte(strings.Repeat("x", n)) }
@@ -470,7 +470,7 @@ func TestPrivateDataLimits(t *testing.T) {
 		w.check(err)
 		e := B.event(Request)
 		if string(e.PrivateData) != string(c.PrivateData) {
-			t.Errorf("private data arrived as %q", e.PrivateData)
+			t.Errorf("private data arrived as %q, want %q", e.PrivateData, c.PrivateData)
 		}
 		return e.ID
 	}
@@ -531,7 +531,7 @@ func TestErrorText(t *testing.T) {
 	err = A.Confirm(w.now, a, nil)
 	for _, word := range []string{"confirm", "REQ SENT", "REP RCVD, MRA(REP) SENT"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%q is not in: %v", word, err)
+			t.Errorf("%v, want %q in it", err, word)
 		}
 	}
 }

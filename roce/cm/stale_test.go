@@ -24,10 +24,10 @@ func TestStaleREQ(t *testing.T) {
 	_, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
 	if e := A.event(Rejected); e.Reason != ib.RejectStale {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want %v", e, ib.RejectStale)
 	}
 	if e := B.event(Disconnected); e.ID != b {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v", e, b)
 	}
 	w.want("A REQ", "B REJ", "B DREQ", "A DREP")
 
@@ -47,7 +47,7 @@ func TestStaleREQ(t *testing.T) {
 	A.event(Rejected)
 	w.want("A REQ", "B REJ")
 	if B.stats.Stale != 2 {
-		t.Fatalf("%+v", B.stats)
+		t.Fatalf("%+v, want 2 stale", B.stats)
 	}
 }
 
@@ -60,13 +60,13 @@ func TestNotStale(t *testing.T) {
 	_, err := C.Connect(w.now, C.wish(B))
 	w.check(err)
 	if e := B.event(Request); e.ID == b || e.Path.Remote != C.gid {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want another ID than %v, from %v", e, b, C.gid)
 	}
 	w.want("C REQ")
 	w.quiet()
 	for id, h := range map[ID]*host{a: A, b: B} {
 		if s := h.conns[id].state; s != established {
-			t.Fatalf("%s is in %v", h.name, s)
+			t.Fatalf("%s is in %v, want %v", h.name, s, established)
 		}
 	}
 }
@@ -85,10 +85,10 @@ func TestStaleREP(t *testing.T) {
 	_, err = B.Accept(w.now, B.event(Request).ID, consent())
 	w.check(err)
 	if e := A.event(Disconnected); e.ID != old {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v", e, old)
 	}
 	if e := B.event(Rejected); e.Reason != ib.RejectStale {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want %v", e, ib.RejectStale)
 	}
 	w.want("A REQ", "B REP", "A REJ", "A DREQ", "B DREP")
 
@@ -98,7 +98,7 @@ func TestStaleREP(t *testing.T) {
 	_, err = B.Accept(w.now, b, consent())
 	w.check(err)
 	if e := A.event(Replied); e.ID != a {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v", e, a)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestStaleRequest(t *testing.T) {
 	_, err := A.Connect(w.now, A.wish(B))
 	w.check(err)
 	if e := B.event(Dropped); e.ID != old {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v", e, old)
 	}
 	A.event(Rejected)
 	_, err = A.Connect(w.now, A.wish(B))
@@ -154,7 +154,7 @@ func TestDataArrived(t *testing.T) {
 	B.DataArrived(w.now, b)
 	B.DataArrived(w.now, b)
 	if e := B.event(Established); e.Conn != conn || e.PrivateData != nil {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want %v and no private data", e, conn)
 	}
 	w.pass(10 * second)
 	w.want("A REQ", "B REP", "A RTU lost") // the REP is not sent again
@@ -174,7 +174,7 @@ func TestSelf(t *testing.T) {
 	A.event(Replied)
 	w.check(A.Confirm(w.now, a, nil))
 	if e := A.event(Established); e.ID != b {
-		t.Fatalf("%+v", e)
+		t.Fatalf("%+v, want ID %v", e, b)
 	}
 	w.check(A.Disconnect(w.now, b, nil))
 	A.event(Disconnected)
@@ -235,7 +235,7 @@ func TestIDs(t *testing.T) {
 			id := m.add(Path{}).id
 			switch {
 			case id == 0:
-				t.Fatalf("seed %d: ID 0", seed)
+				t.Fatalf("seed %d: ID 0, want another", seed)
 			case seen[id]:
 				shared++
 			case id == last+1:
@@ -244,11 +244,11 @@ func TestIDs(t *testing.T) {
 			seen[id], last = true, id
 		}
 		if len(m.conns) != n {
-			t.Errorf("seed %d: %d IDs for %d connections", seed, len(m.conns), n)
+			t.Errorf("seed %d: %d connections, want %d", seed, len(m.conns), n)
 		}
 	}
 	if ordered > 2 || shared > 8 { // expected: 0 and 1
-		t.Errorf("%d IDs follow their predecessors, %d are the other manager's", ordered, shared)
+		t.Errorf("%d IDs follow their predecessors, %d are the other manager's, want at most 2 and 8", ordered, shared)
 	}
 	if a, b := New(Options{Seed: seedOf(5)}).newID(), New(Options{Seed: seedOf(5)}).newID(); a != b {
 		t.Error("one seed gives two sequences")

@@ -104,7 +104,7 @@ func (l *lab) request() {
 func (l *lab) takeID() {
 	var e Event
 	if !l.m.NextEvent(&e) {
-		l.t.Fatalf("no event")
+		l.t.Fatalf("no event, want one")
 	}
 	l.id = e.ID
 }
@@ -282,7 +282,7 @@ func TestTable(t *testing.T) {
 				case errors.Is(err, ErrUnknownID):
 					got = "ErrUnknownID"
 				case err != nil:
-					t.Errorf("%s, %s: %v", st.name, what, err)
+					t.Errorf("%s, %s: %v, want no error", st.name, what, err)
 				}
 			}
 			got = cmp.Or(got+l.outcome(before), "nothing")

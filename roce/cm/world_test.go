@@ -149,7 +149,7 @@ func (h *host) event(kind EventKind) Event {
 	h.w.t.Helper()
 	h.w.settle()
 	if len(h.events) == 0 {
-		h.w.t.Fatalf("%s has no event %v", h.name, kind)
+		h.w.t.Fatalf("%s has no event, want %v", h.name, kind)
 	}
 	e := h.events[0]
 	h.events = h.events[1:]
@@ -178,7 +178,7 @@ func (w *world) quiet() {
 	w.settle()
 	for _, h := range w.hosts {
 		if len(h.events) > 0 {
-			w.t.Fatalf("%s: unexpected events %+v", h.name, h.events)
+			w.t.Fatalf("%s: unexpected events %+v, want none", h.name, h.events)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (w *world) empty() {
 	w.quiet()
 	for _, h := range w.hosts {
 		if s := h.leftover(); s != "" {
-			w.t.Fatalf("%s still holds %s", h.name, s)
+			w.t.Fatalf("%s still holds %s, want nothing", h.name, s)
 		}
 	}
 }

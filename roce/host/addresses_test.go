@@ -134,7 +134,7 @@ func TestAddressChanges(t *testing.T) {
 			nsA.Command(t, "ip", "addr", "add", c.addr+c.net, "dev", nsA.IfName)
 			awaitAddr(t, a, addr, true)
 			if i := table(t, a)[addr]; i != index {
-				t.Errorf("%v is back at index %d, which was %d", addr, i, index)
+				t.Errorf("%v is back at index %d, want %d as before", addr, i, index)
 			}
 			if err := <-done; err != nil {
 				t.Errorf("WRITE while %v was away: %v", addr, err)
@@ -143,7 +143,7 @@ func TestAddressChanges(t *testing.T) {
 		}
 		for addr, index := range before {
 			if i, ok := table(t, a)[addr]; !ok || i != index {
-				t.Errorf("%v is at index %d (%v), which was %d", addr, i, ok, index)
+				t.Errorf("%v is at index %d (%v), want %d as before", addr, i, ok, index)
 			}
 		}
 	})

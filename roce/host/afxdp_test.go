@@ -23,7 +23,7 @@ func TestAFXDP(t *testing.T) {
 	nsA, nsB := linktest.NewVeth(t, 1500)
 	a, b := openIn(t, nsA, Options{Link: "afxdp"}), openIn(t, nsB, Options{Link: "afxdp"})
 	if caps := a.Link(); caps.Name != "afxdp" || caps.Note != "native XDP, copy mode, 1 queue" {
-		t.Errorf("link %+v", caps)
+		t.Errorf("link %+v, want afxdp in copy mode, of 1 queue", caps)
 	}
 	// The link-local address may be away for a moment, since the carrier was.
 	for _, addrs := range [][2]netip.Addr{{nsA.Addr4, nsB.Addr4}, {nsA.Addr6, nsB.Addr6}} {
@@ -72,9 +72,9 @@ func TestChoiceOnDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if note := l.Caps().Note; note != "eth7: attach the XDP program: operation not supported, so second: a fake" {
-		t.Errorf("note %q", note)
+		t.Errorf("note %q, want %q", note, "eth7: attach the XDP program: operation not supported, so second: a fake")
 	}
 	if _, err := openOne("first", nil); !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrCapability) {
-		t.Errorf("asked for by name: error %v", err)
+		t.Errorf("asked for by name: error %v, want %v and not %v", err, errors.ErrUnsupported, ErrCapability)
 	}
 }

@@ -108,7 +108,7 @@ func TestForgedByLocalUser(t *testing.T) {
 	require.Until(t, "two forged packets are counted", func() bool {
 		var wc [1]ib.WC
 		if n, _ := cq.Poll(wc[:]); n > 0 {
-			t.Fatalf("a forged SEND was taken: %+v, %q", wc[0], buf[:8])
+			t.Fatalf("a forged SEND was taken: %+v, %q; want none", wc[0], buf[:8])
 		}
 		return dev.Stats().Link.RxForged >= 2
 	})

@@ -81,10 +81,10 @@ func TestOpenLoopback(t *testing.T) {
 	dev := openDevice(t, Options{Addrs: []netip.Addr{a}})
 	caps := dev.Link()
 	if caps.Name != "udp" || !slices.Equal(caps.Local, []ib.GID{ib.GIDFromAddr(a)}) || dev.Attr().Name != "goroce_lo" {
-		t.Errorf("device %q on %+v", dev.Attr().Name, caps)
+		t.Errorf("device %q on %+v; want goroce_lo on udp with %v", dev.Attr().Name, caps, a)
 	}
 	if !strings.Contains(caps.Note, "automatic choice") {
-		t.Errorf("the note %q does not say that the choice was automatic", caps.Note)
+		t.Errorf("the note %q, want it to say that the choice was automatic", caps.Note)
 	}
 	if _, err := Open(Options{Addrs: []netip.Addr{a}}); !errors.Is(err, port.ErrTaken) {
 		t.Errorf("opened again: error %v, want %v", err, port.ErrTaken)
@@ -92,7 +92,7 @@ func TestOpenLoopback(t *testing.T) {
 	named := openDevice(t, Options{Link: "udp", Addrs: []netip.Addr{linktest.Loopback()},
 		Device: roce.Options{Name: "mine"}})
 	if name := named.Attr().Name; name != "mine" || strings.Contains(named.Link().Note, "automatic") {
-		t.Errorf("device %q, note %q", name, named.Link().Note)
+		t.Errorf("device %q, note %q; want mine, and nothing of an automatic choice", name, named.Link().Note)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestInterfaces(t *testing.T) {
 	i := slices.IndexFunc(list, func(i Interface) bool { return i.Loopback })
 	if i < 0 || list[i].Device() != "goroce_lo" || !slices.Contains(list[i].Addrs, netip.MustParseAddr("127.0.0.1")) ||
 		list[i].MTU < 1500 {
-		t.Errorf("loopback is not there, or not itself: %+v", list)
+		t.Errorf("loopback is not there, or not itself: %+v, want goroce_lo with 127.0.0.1, MTU 1500 or more", list)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestChoice(t *testing.T) {
 	broken := errors.New("broken")
 	linkKinds[0] = fake("first", "", broken)
 	if _, err := openOne("", nil); !errors.Is(err, broken) {
-		t.Errorf("auto went on after %v: %v", broken, err)
+		t.Errorf("auto went on: %v, want %v", err, broken)
 	}
 	linkKinds = []linkKind{fake("first", "CAP_FIRST", refused), fake("second", "CAP_SECOND", refused)}
 	if _, err := openOne("", nil); !errors.Is(err, ErrCapability) {
@@ -292,10 +292,11 @@ func TestStack(t *testing.T) {
 		t.Error(err)
 	}
 	if sent < 64 || bad == 0 || capture.Len() < 64*1024 {
-		t.Errorf("%d frames sent, %d of them corrupted, %d bytes captured", sent, bad, capture.Len())
+		t.Errorf("%d frames sent, %d of them corrupted, %d bytes captured; want 64, 1, %d or more", sent, bad,
+			capture.Len(), 64<<10)
 	}
 	if st.RxICRCErrors == 0 || st.OutOfSeqRequest == 0 {
-		t.Errorf("the receiver saw %d wrong ICRCs and %d gaps", st.RxICRCErrors, st.OutOfSeqRequest)
+		t.Errorf("the receiver saw %d wrong ICRCs and %d gaps; want some of both", st.RxICRCErrors, st.OutOfSeqRequest)
 	}
 }
 
@@ -305,7 +306,8 @@ func TestShards(t *testing.T) {
 		dev := openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Shards: n})
 		said := strings.Contains(dev.Link().Note, fmt.Sprintf("%d shards", n))
 		if dev.Shards() != n || said != (n > 1) {
-			t.Errorf("asked for %d: %d shards, note %q", n, dev.Shards(), dev.Link().Note)
+			t.Errorf("asked for %d: %d shards, note %q; want %d, and a note if several", n, dev.Shards(),
+				dev.Link().Note, n)
 		}
 	}
 	for _, n := range []int{-2, 3, 32} {
@@ -342,10 +344,10 @@ func TestShardsChosen(t *testing.T) {
 		return []link.Link{fakeLink{}}, nil
 	}}
 	if links, err := d.openShards(nil, 0, nil); len(links) != 1 || err != nil || !slices.Equal(asked, []int{2, 1}) {
-		t.Errorf("asked for %v: %d links, %v", asked, len(links), err)
+		t.Errorf("asked for %v: %d links, %v; want [2 1] and 1", asked, len(links), err)
 	}
 	if _, err := d.openShards(nil, 2, nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a number that was asked for: error %v", err)
+		t.Errorf("a number that was asked for: error %v, want %v", err, errors.ErrUnsupported)
 	}
 }
 
@@ -385,14 +387,15 @@ func TestStackOfShards(t *testing.T) {
 	}
 	for _, qpn := range peers {
 		if sent[qpn] < 64 || len(drops[qpn]) == 0 {
-			t.Errorf("to QP %#x: %d frames sent, %d dropped", uint32(qpn), sent[qpn], len(drops[qpn]))
+			t.Errorf("to QP %#x: %d frames sent, %d dropped; want at least 64, and some", uint32(qpn), sent[qpn],
+				len(drops[qpn]))
 		}
 	}
 	if slices.Equal(drops[peers[0]], drops[peers[1]]) {
-		t.Errorf("both shards drop the same frames: %v", drops[peers[0]])
+		t.Errorf("both shards drop the same frames: %v, want others", drops[peers[0]])
 	}
 	if capture.Len() < 128*1024 {
-		t.Errorf("%d bytes captured", capture.Len())
+		t.Errorf("%d bytes captured, want at least %d", capture.Len(), 128<<10)
 	}
 }
 
@@ -406,7 +409,7 @@ func TestNamespaces(t *testing.T) {
 			a, b := openIn(t, nsA, Options{Link: name}), openIn(t, nsB, Options{Link: name})
 			table, err := a.GIDs(1)
 			if err != nil || len(table) < 2 {
-				t.Fatalf("GIDs %v, %v", table, err)
+				t.Fatalf("GIDs %v, %v; want at least 2", table, err)
 			}
 			if first := table[0].GID.Addr(); !first.IsLinkLocalUnicast() || !first.Is6() {
 				t.Errorf("GID 0 is %v, want an IPv6 link-local address", first)

@@ -39,7 +39,7 @@ func TestLiveRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := b.dev.Stats(); st.OutOfSeqRequest != 0 {
-		t.Fatalf("%d gaps before there was a rule", st.OutOfSeqRequest)
+		t.Fatalf("%d gaps before there was a rule, want 0", st.OutOfSeqRequest)
 	}
 	// The second WRITE has PSNs 64 to 127.
 	drop, err := live.AddRule("a", wrap.Rule{Action: wrap.ActDrop, Direction: wrap.DirOut, Count: 1,
@@ -62,20 +62,20 @@ func TestLiveRules(t *testing.T) {
 	list, err := live.Rules("")
 	if err != nil || len(list) != 2 || list[0].ID != drop.ID || list[0].Hits != 1 || list[0].Device != "a" ||
 		list[1].ID != corrupt.ID || list[1].Hits != 1 {
-		t.Errorf("rules %+v, %v", list, err)
+		t.Errorf("rules %+v, %v;\nwant those of IDs %d and %d, hit once", list, err, drop.ID, corrupt.ID)
 	}
 	if err := live.RemoveRule("a", drop.ID); err != nil {
 		t.Error(err)
 	}
 	if n, err := live.ClearRules(""); n != 1 || err != nil {
-		t.Errorf("cleared %d, %v", n, err)
+		t.Errorf("cleared %d, %v; want 1", n, err)
 	}
 	gaps := b.dev.Stats().OutOfSeqRequest
 	if err := write(t, a, b); err != nil {
 		t.Error(err)
 	}
 	if st := b.dev.Stats(); st.OutOfSeqRequest != gaps || st.RxICRCErrors != 1 {
-		t.Errorf("the receiver saw more after the rules were gone: %+v", st)
+		t.Errorf("the receiver saw more after the rules were gone: %+v, want %d gaps, 1 wrong ICRC", st, gaps)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLiveCapture(t *testing.T) {
 		t.Errorf("%d requests and %d ACKs, want 64 and some", len(requests), acks)
 	}
 	if names := live.Devices(); len(names) != 0 {
-		t.Errorf("devices %v are live after they were closed", names)
+		t.Errorf("devices %v are live after they were closed, want none", names)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLiveErrors(t *testing.T) {
 	var attr *ib.AttrError
 	if _, err := live.Capture("", io.Discard, wrap.Match{}); !errors.As(err, &attr) ||
 		!strings.Contains(attr.Allowed, "no device") {
-		t.Errorf("without a device: error %v", err)
+		t.Errorf("without a device: error %v, want %q", err, "no device")
 	}
 	for _, name := range []string{"a", "b"} {
 		openDevice(t, Options{Addrs: []netip.Addr{linktest.Loopback()}, Live: &live, Device: roce.Options{Name: name}})
@@ -162,13 +162,13 @@ func TestLiveErrors(t *testing.T) {
 	for _, name := range []string{"", "c"} {
 		_, err := live.AddRule(name, wrap.Rule{Action: wrap.ActDrop})
 		if !errors.As(err, &attr) || attr.Allowed != "a, b" || !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("device %q of two: error %v", name, err)
+			t.Errorf("device %q of two: error %v, want \"a, b\" allowed, %v", name, err, ib.ErrInvalid)
 		}
 	}
 	if _, err := live.Rules("c"); !errors.As(err, &attr) {
 		t.Errorf("rules of c: error %v", err)
 	}
 	if err := live.RemoveRule("a", 7); !errors.As(err, &attr) || attr.Attr != "ID" {
-		t.Errorf("remove: error %v", err)
+		t.Errorf("remove: error %v, want one of the ID", err)
 	}
 }

@@ -84,13 +84,14 @@ func TestPortEvents(t *testing.T) {
 			a, b := open(nsA, nsA.Addr4), open(nsB, nsB.Addr4)
 			if p, err := a.QueryPort(1); err != nil || p.State != ib.PortActive || p.PhysState != ib.PhysLinkUp ||
 				p.Speed != 10000 {
-				t.Fatalf("at first the port is %v, %v, %d Mb/s, %v", p.State, p.PhysState, p.Speed, err)
+				t.Fatalf("at first the port is %v, %v, %d Mb/s, %v; want %v, %v and 10000", p.State, p.PhysState,
+					p.Speed, err, ib.PortActive, ib.PhysLinkUp)
 			}
 			nsA.Command(t, "ip", "link", "set", nsA.IfName, "down")
 			wantPort(t, a, ib.EventPortErr, ib.PortDown)
 			wantPort(t, b, ib.EventPortErr, ib.PortDown) // for want of a carrier
 			if p, err := b.QueryPort(1); err != nil || p.PhysState != ib.PhysPolling {
-				t.Errorf("without a carrier the link is %v, %v", p.PhysState, err)
+				t.Errorf("without a carrier the link is %v, %v; want %v", p.PhysState, err, ib.PhysPolling)
 			}
 
 			nsB.Command(t, "ip", "addr", "add", "10.99.0.9/24", "dev", nsB.IfName)
@@ -142,7 +143,7 @@ func TestNetIfMadeAgain(t *testing.T) {
 				exchange(t, x, y)
 				for _, made := range []bool{false, false, true, true} {
 					if index := <-heard; made != (index != 0) {
-						t.Errorf("index %d is told, made again: %v", index, made)
+						t.Errorf("index %d is told, made again: %v, want one if made", index, made)
 					}
 				}
 			}

@@ -27,7 +27,7 @@ func TestHoldingLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n.Name != "lo" || !n.Loopback || !n.NoARP || !n.Ethernet || n.MTU < 1500 {
-		t.Errorf("loopback is %+v", n)
+		t.Errorf("loopback is %+v, want lo of MTU 1500 or more, without ARP", n)
 	}
 	if _, err := neigh.Holding(netip.MustParseAddr("203.0.113.99")); !errors.Is(err, neigh.ErrNoInterface) {
 		t.Errorf("foreign address: %v, want ErrNoInterface", err)
@@ -43,7 +43,7 @@ func TestHolding(t *testing.T) {
 				return err
 			}
 			if n.Name != a.IfName || n.MTU != 4200 || n.MAC != a.MAC || !n.Up || !n.Ethernet || n.NoARP || n.Loopback {
-				t.Errorf("%v is held by %+v", addr, n)
+				t.Errorf("%v is held by %+v, want %s, up, MTU 4200, %v", addr, n, a.IfName, a.MAC)
 			}
 		}
 		if _, err := neigh.Holding(a.Addr6.WithZone("lo")); !errors.Is(err, neigh.ErrNoInterface) {
@@ -81,7 +81,7 @@ func TestRouteTo(t *testing.T) {
 			}
 		}
 		if r, err := neigh.RouteTo(netip.MustParseAddr("10.60.0.1")); err == nil {
-			t.Errorf("route to nowhere: %+v", r)
+			t.Errorf("route to nowhere: %+v, want an error", r)
 		}
 		return nil
 	})
@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 	resolve(t, table, b.Addr6, b.MAC)
 	resolve(t, table, netip.MustParseAddr("10.50.3.4"), b.MAC)
 	if n := testing.AllocsPerRun(100, func() { table.Lookup(&gid) }); n != 0 {
-		t.Errorf("Lookup allocates %v times", n)
+		t.Errorf("Lookup allocates %v times, want never", n)
 	}
 }
 

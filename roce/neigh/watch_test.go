@@ -87,7 +87,7 @@ func TestWatchLink(t *testing.T) {
 	a.Command(t, "ip", "link", "del", a.IfName)
 	await(t, "gone", states, neigh.LinkState{})
 	if len(states) > 0 {
-		t.Errorf("after the end: %+v", <-states)
+		t.Errorf("after the end: %+v, want nothing", <-states)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestWatchMadeAgain(t *testing.T) {
 		await(t, "there again", given, want)
 		await(t, "gone", all, neigh.LinkState{})
 		for s := awaitAddr(t, all, a.Addr4); s.Index == first || s.Index == 0; {
-			t.Fatalf("the interface has index %d, %d before", s.Index, first)
+			t.Fatalf("the interface has index %d, want %d as before", s.Index, first)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestWatchLinkStop(t *testing.T) {
 		stop, err := neigh.WatchLink("lo", []netip.Addr{netip.MustParseAddr("127.9.9.9")},
 			func(s neigh.LinkState) error {
 				if calls++; !s.Up || s.MTU < 1500 || len(s.Addrs) != 1 {
-					t.Errorf("loopback is %+v", s)
+					t.Errorf("loopback is %+v, want it up with one address", s)
 				}
 				return nil
 			})

@@ -21,7 +21,7 @@ func TestNoCM(t *testing.T) {
 	simulate(t, func(t *testing.T, a, _ *node) {
 		if _, err := rdmacm.Open(struct{ ib.Device }{a.dev}, rdmacm.Options{}); !errors.Is(err, ib.ErrNotSupported) ||
 			!strings.Contains(err.Error(), "has none") {
-			t.Errorf("Open returned %v", err)
+			t.Errorf("Open returned %v, want %v and %q", err, ib.ErrNotSupported, "has none")
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestCloseCM(t *testing.T) {
 		wait := func(name string, f func() error) {
 			waiting.Go(func() {
 				if err := f(); !errors.Is(err, ib.ErrClosed) {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: %v, want %v", name, err, ib.ErrClosed)
 				}
 			})
 		}
@@ -66,7 +66,7 @@ func TestCloseCM(t *testing.T) {
 		for _, c := range conns {
 			<-c.Done()
 			if err := c.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-				t.Errorf("a peer's connection: %v", err)
+				t.Errorf("a peer's connection: %v, want %v", err, rdmacm.ErrDisconnected)
 			}
 			must(t, c.Disconnect(ctx))
 		}
@@ -76,7 +76,7 @@ func TestCloseCM(t *testing.T) {
 			"Listen":  func() error { _, err := b.Listen(ctx, ":1", rdmacm.ListenConfig{}); return err },
 		} {
 			if err := f(); !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("%s on a closed CM: %v", name, err)
+				t.Errorf("%s on a closed CM: %v, want %v", name, err, ib.ErrClosed)
 			}
 		}
 		must(t, b.Close())
@@ -116,12 +116,12 @@ func TestDeviceCloses(t *testing.T) {
 		<-c.Done()
 		for _, err := range []error{c.Err(), <-accepted} {
 			if !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("ended with %v, want %v", err, ib.ErrClosed)
 			}
 		}
 		<-s.Done()
 		if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("the peer's end: %v", err)
+			t.Errorf("the peer's end: %v, want %v", err, rdmacm.ErrDisconnected)
 		}
 	})
 }

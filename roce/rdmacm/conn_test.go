@@ -45,7 +45,7 @@ func TestDisconnect(t *testing.T) {
 			must(t, e.conn.Close())
 			must(t, e.conn.Close())
 			if _, err := e.conn.QP().Query(); !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("the QP after Close: %v", err)
+				t.Errorf("the QP after Close: %v, want %v", err, ib.ErrClosed)
 			}
 		}
 		require.Until(t, "timewait is over", func() bool { return a.cm.Idle() && b.cm.Idle() })
@@ -82,12 +82,12 @@ func TestDisconnectUnanswered(t *testing.T) {
 		var timeout *rdmacm.TimeoutError
 		if err := c.Disconnect(ctx); !errors.As(err, &timeout) || timeout.Step != "DREQ" ||
 			!errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Disconnect returned %v", err)
+			t.Errorf("Disconnect returned %v, want a timeout at DREQ, %v", err, context.DeadlineExceeded)
 		}
 		must(t, s.Disconnect(patience(t))) // the other's gets through
 		<-c.Done()
 		if err := c.Err(); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("ended with %v, want %v", err, ib.ErrClosed)
 		}
 	})
 }
@@ -100,19 +100,19 @@ func TestClose(t *testing.T) {
 		m, err := c.PD().RegMR(ib.MRInit{Buf: make([]byte, 8)})
 		must(t, err)
 		if err := c.Close(); !errors.Is(err, ib.ErrBusy) {
-			t.Errorf("Close with a region in the PD: %v", err)
+			t.Errorf("Close with a region in the PD: %v, want %v", err, ib.ErrBusy)
 		}
 		<-s.Done()
 		if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("the peer's end: %v", err)
+			t.Errorf("the peer's end: %v, want %v", err, rdmacm.ErrDisconnected)
 		}
 		must(t, m.Close())
 		must(t, c.Close())
 		if err := c.Err(); !errors.Is(err, ib.ErrClosed) || !strings.Contains(err.Error(), s.LocalAddr().String()) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("ended with %v, want %v and %q", err, ib.ErrClosed, s.LocalAddr().String())
 		}
 		if _, err := c.PD().AllocMW(ib.MWType1); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("the PD after Close: %v", err)
+			t.Errorf("the PD after Close: %v, want %v", err, ib.ErrClosed)
 		}
 	})
 }
@@ -173,10 +173,10 @@ func TestQPFails(t *testing.T) {
 		r, err := l.Request(ctx)
 		must(t, err)
 		if _, err := r.Accept(ctx, spoil); !errors.Is(err, ib.ErrState) {
-			t.Errorf("Accept returned %v", err)
+			t.Errorf("Accept returned %v, want %v", err, ib.ErrState)
 		}
 		if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
-			t.Errorf("Dial returned %v", err)
+			t.Errorf("Dial returned %v, want %v", err, ib.RejectConsumer)
 		}
 		if s := a.cm.Stats(); s.Received.Of(wire.AttrREP) != 0 {
 			t.Error("the dialler got a REP")
@@ -191,10 +191,10 @@ func TestQPFails(t *testing.T) {
 			accepted <- err
 		}()
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), spoil); !errors.Is(err, ib.ErrState) {
-			t.Errorf("Dial returned %v", err)
+			t.Errorf("Dial returned %v, want %v", err, ib.ErrState)
 		}
 		if err := <-accepted; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
-			t.Errorf("Accept returned %v", err)
+			t.Errorf("Accept returned %v, want %v", err, ib.RejectConsumer)
 		}
 		must(t, l.Close())
 		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
@@ -221,18 +221,18 @@ func TestAcceptGoesOn(t *testing.T) {
 				return c.QP().Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState)
 			}}
 			if _, err := a.cm.Dial(ctx, l.Addr().String(), broken); !errors.Is(err, ib.ErrState) {
-				t.Fatalf("Dial returned %v", err)
+				t.Fatalf("Dial returned %v, want %v", err, ib.ErrState)
 			}
 			if _, err := a.cm.Dial(ctx, l.Addr().String(),
 				rdmacm.Config{Prepare: func(*rdmacm.Conn) error { return own }}); !errors.Is(err, own) {
-				t.Fatalf("Dial returned %v", err)
+				t.Fatalf("Dial returned %v, want %v", err, own)
 			}
 		}
 		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{})
 		must(t, err)
 		s := <-accepted
 		if s == nil || s.RemoteAddr() != c.LocalAddr() {
-			t.Fatalf("accepted %v", s)
+			t.Fatalf("accepted %v, want it from %v", s, c.LocalAddr())
 		}
 		for _, o := range []interface{ Close() error }{c, s, l} {
 			must(t, o.Close())
@@ -266,7 +266,7 @@ func TestAcceptUnanswered(t *testing.T) {
 		if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.As(err, &timeout) || timeout.Step != "REP" ||
 			!errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(),
 			"accept "+r.RemoteAddr().String()) {
-			t.Errorf("Accept returned %v", err)
+			t.Errorf("Accept returned %v, want a timeout at REP, %v", err, context.DeadlineExceeded)
 		}
 		c := <-dialled
 		if c == nil {

@@ -38,7 +38,7 @@ func TestDatagrams(t *testing.T) {
 				}
 				if _, err := r.Accept(ctx, rdmacm.Config{}); err == nil ||
 					!strings.Contains(err.Error(), "AcceptDatagram") {
-					t.Errorf("accepted as a connection: %v", err)
+					t.Errorf("accepted as a connection: %v, want %q", err, "AcceptDatagram")
 				}
 				back, err := r.AcceptDatagram(server.qp.Num(), 0, []byte("me"))
 				answered <- answer{back, err}
@@ -48,20 +48,20 @@ func TestDatagrams(t *testing.T) {
 			got := <-answered
 			must(t, got.err)
 			if s.QPN != server.qp.Num() || s.QKey != 0x01234567 || !bytes.Equal(s.PrivateData, padded("me", 136)) {
-				t.Errorf("resolved %+v", s)
+				t.Errorf("resolved %+v, want QP %v, Q_Key 0x01234567 and \"me\"", s, server.qp.Num())
 			}
 			client.send(t, s.AH, s.QPN, s.QKey, "hello")
 			text, from := server.receive(t)
 			if text != "hello" || from != client.qp.Num() {
-				t.Errorf("received %q from %#x", text, from)
+				t.Errorf("received %q from %#x; want %q and %#x", text, from, "hello", client.qp.Num())
 			}
 			server.send(t, got.back, from, rdmacm.DefaultQKey, "and back")
 			if text, _ := client.receive(t); text != "and back" {
-				t.Errorf("received %q", text)
+				t.Errorf("received %q, want %q", text, "and back")
 			}
 		}
 		if _, err := l.Accept(ctx); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("Accept of a datagram service: %v", err)
+			t.Errorf("Accept of a datagram service: %v, want %v", err, ib.ErrInvalid)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestDatagramRefusals(t *testing.T) {
 		r, err := l.Request(ctx)
 		must(t, err)
 		if err := r.Delay(time.Second); !errors.Is(err, ib.ErrState) {
-			t.Errorf("delayed a datagram service's answer: %v", err)
+			t.Errorf("delayed a datagram service's answer: %v, want %v", err, ib.ErrState)
 		}
 		must(t, r.Reject([]byte("no")))
 		for _, tt := range []struct {
@@ -104,11 +104,11 @@ func TestDatagramRefusals(t *testing.T) {
 		var timeout *rdmacm.TimeoutError
 		if _, err := a.cm.Resolve(short, "192.0.2.9:7471", rdmacm.Config{}); !errors.As(err, &timeout) ||
 			timeout.Step != "SIDR_REQ" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("resolved at nobody's: %v", err)
+			t.Errorf("resolved at nobody's: %v, want a timeout at SIDR_REQ, %v", err, context.DeadlineExceeded)
 		}
 		if _, err := a.cm.Resolve(ctx, "192.0.2.2:7471", rdmacm.Config{PrivateData: make([]byte, 181)}); !errors.Is(err,
 			ib.ErrPrivateData) {
-			t.Errorf("too much private data: %v", err)
+			t.Errorf("too much private data: %v, want %v", err, ib.ErrPrivateData)
 		}
 		if !a.cm.Idle() {
 			t.Error("something is left")
@@ -130,7 +130,8 @@ func TestJoin(t *testing.T) {
 			gids, _ := a.dev.GIDs(1)
 			if local := gids[mx.AH.SGIDIndex].GID.Addr(); local.IsLinkLocalUnicast() != addr.IsLinkLocalMulticast() ||
 				local.Is4() != addr.Unmap().Is4() {
-				t.Errorf("%s: sent from %v", group, local)
+				t.Errorf("%s: sent from %v, want link-local %v, IPv4 %v", group, local, addr.IsLinkLocalMulticast(),
+					addr.Unmap().Is4())
 			}
 			x.send(t, mx.AH, mx.QPN, mx.QKey, "to all")
 			for _, d := range []*datagrams{y, x} {
@@ -141,23 +142,23 @@ func TestJoin(t *testing.T) {
 					}
 				}
 				if text := string(d.in.buf[ib.GRHLen:][:6]); text != "to all" {
-					t.Errorf("%s: received %q", group, text)
+					t.Errorf("%s: received %q, want %q", group, text, "to all")
 				}
 			}
 			must(t, mx.Leave())
 			must(t, my.Leave())
 			if err := my.Leave(); !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("left twice: %v", err)
+				t.Errorf("left twice: %v, want %v", err, ib.ErrInvalid)
 			}
 		}
 		var attr *ib.AttrError
 		if _, err := a.cm.Join(ctx, a.addr, newUD(t, a).qp); !errors.As(err, &attr) || attr.Attr != "group" {
-			t.Errorf("joined a unicast address: %v", err)
+			t.Errorf("joined a unicast address: %v, want an error of attribute group", err)
 		}
 		c, _ := connect(t, a, b, rdmacm.Config{}, rdmacm.Config{})
 		if _, err := a.cm.Join(ctx, addrPort("239.1.2.3:0").Addr(), c.QP()); !errors.As(err, &attr) ||
 			attr.Allowed != "UD" {
-			t.Errorf("an RC QP joined: %v", err)
+			t.Errorf("an RC QP joined: %v, want an error that allows UD", err)
 		}
 	})
 }

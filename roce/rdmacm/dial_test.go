@@ -51,12 +51,13 @@ func TestConnect(t *testing.T) {
 			c, s := dialTo(t, a, l, tt.dial+":"+port, rdmacm.Config{Service: tt.service, PrivateData: []byte("ping"),
 				Cap: ib.QPCap{MaxSendWR: 1, MaxInline: 16}, SigAll: true})
 			if c.LocalAddr() != s.RemoteAddr() || s.LocalAddr() != c.RemoteAddr() || c.LocalAddr().Port() < 32768 {
-				t.Errorf("client %v to %v, server %v to %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(),
-					s.RemoteAddr())
+				t.Errorf("client %v to %v, server %v to %v; want %v to %v, from a port of 32768 or more", c.LocalAddr(),
+					c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr(), s.RemoteAddr(), c.RemoteAddr())
 			}
 			if a := c.QPAttr(); (a.MaxDestRdAtomic == 0) != (tt.service == ib.UC) ||
 				(a.MaxRdAtomic == 0) != (tt.service == ib.UC) {
-				t.Errorf("READs and atomics of a connection of type %v: %+v", tt.service, a)
+				t.Errorf("READs and atomics of a connection of type %v: %+v, want none: %v", tt.service, a,
+					tt.service == ib.UC)
 			}
 			if diff := cmp.Diff(padded("ping", 56), s.PrivateData()); diff != "" {
 				t.Error("the server's view of private data:", diff)
@@ -70,14 +71,14 @@ func TestConnect(t *testing.T) {
 			}
 			want(t, poll(t, c.SendCQ()))
 			if wc := want(t, poll(t, s.RecvCQ())); wc.ID != 7 || !bytes.Equal(inbox.buf[:wc.ByteLen], []byte("hello")) {
-				t.Errorf("received %+v, %q", wc, inbox.buf[:wc.ByteLen])
+				t.Errorf("received %+v, %q; want ID 7 and \"hello\"", wc, inbox.buf[:wc.ByteLen])
 			}
 			if err := c.Disconnect(patience(t)); err != nil {
 				t.Error(err)
 			}
 			<-s.Done()
 			if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-				t.Errorf("the server's end: %v", err)
+				t.Errorf("the server's end: %v, want %v", err, rdmacm.ErrDisconnected)
 			}
 		}
 	})
@@ -148,7 +149,7 @@ func TestOwnAddress(t *testing.T) {
 	simulate(t, func(t *testing.T, a, _ *node) {
 		c, s := connect(t, a, a, rdmacm.Config{}, rdmacm.Config{})
 		if c.QPAttr().DestQPN != s.QP().Num() || s.QPAttr().DestQPN != c.QP().Num() {
-			t.Errorf("client %+v, server %+v", c.QPAttr(), s.QPAttr())
+			t.Errorf("client %+v, server %+v; want QPs %v and %v", c.QPAttr(), s.QPAttr(), s.QP().Num(), c.QP().Num())
 		}
 	})
 }
@@ -177,7 +178,7 @@ func TestOwnObjects(t *testing.T) {
 				t.Errorf("%s: the connection has others", name)
 			}
 			if name == "SRQ" && c.RecvCQ().Entries() < 16+4 {
-				t.Errorf("a CQ of %d entries for 16 sends and an SRQ of 4", c.RecvCQ().Entries())
+				t.Errorf("a CQ of %d entries for 16 sends and an SRQ of 4, want at least 20", c.RecvCQ().Entries())
 			}
 			if o.SRQ != nil {
 				_, err := srq.PostRecv([]ib.RecvWR{{}})
@@ -188,7 +189,7 @@ func TestOwnObjects(t *testing.T) {
 			}
 			must(t, c.Close())
 			if state, err := qp.Query(); o.QP != nil && (err != nil || state.State != ib.StateErr) {
-				t.Errorf("%s: after Close it is in %v, %v", name, state.State, err)
+				t.Errorf("%s: after Close it is in %v, %v, want %v", name, state.State, err, ib.StateErr)
 			}
 		}
 		for _, o := range []interface{ Close() error }{qp, srq, cq, pd} {
@@ -207,19 +208,19 @@ func TestPrepare(t *testing.T) {
 				t.Errorf("Disconnect in Prepare: %v, want ErrState", err)
 			}
 			if q, err := c.QP().Query(); err != nil || q.State != ib.StateInit {
-				t.Errorf("prepared in %v, %v", q.State, err)
+				t.Errorf("prepared in %v, %v; want %v", q.State, err, ib.StateInit)
 			}
 			return own
 		}}})
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(*rdmacm.Conn) error {
 			return own
 		}}); !errors.Is(err, own) {
-			t.Errorf("Dial returned %v", err)
+			t.Errorf("Dial returned %v, want %v", err, own)
 		}
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
 			return c.Close()
 		}}); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("Dial of what Prepare closed: %v", err)
+			t.Errorf("Dial of what Prepare closed: %v, want %v", err, ib.ErrClosed)
 		}
 		accepted := make(chan error, 1)
 		go func() { _, err := l.Accept(ctx); accepted <- err }()
@@ -228,7 +229,7 @@ func TestPrepare(t *testing.T) {
 			t.Errorf("Dial returned %v, want a consumer's reject", err)
 		}
 		if err := <-accepted; !errors.Is(err, own) {
-			t.Errorf("Accept returned %v", err)
+			t.Errorf("Accept returned %v, want %v", err, own)
 		}
 	})
 }
@@ -242,11 +243,11 @@ func TestNobodyThere(t *testing.T) {
 		var timeout *rdmacm.TimeoutError
 		if !errors.As(err, &timeout) || timeout.Step != "REQ" || timeout.Sent == 0 || !timeout.Timeout() ||
 			!errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("Dial returned %#v", err)
+			t.Fatalf("Dial returned %#v, want a timeout at REQ, %v", err, context.DeadlineExceeded)
 		}
 		for _, s := range []string{"dial 192.0.2.9:7471", "REQ", "4791", fmt.Sprintf("sent %d times", timeout.Sent)} {
 			if !strings.Contains(err.Error(), s) {
-				t.Errorf("%q does not say %q", err, s)
+				t.Errorf("%q, want it to say %q", err, s)
 			}
 		}
 		require.Until(t, "nothing is left", a.cm.Idle)
@@ -265,7 +266,7 @@ func TestCancel(t *testing.T) {
 		cancel()
 		var timeout *rdmacm.TimeoutError
 		if err := <-dialled; !errors.Is(err, context.Canceled) || !errors.As(err, &timeout) || timeout.Timeout() {
-			t.Errorf("Dial returned %v", err)
+			t.Errorf("Dial returned %v, want %v and no timeout", err, context.Canceled)
 		}
 		must(t, l.Close())
 		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
@@ -273,7 +274,7 @@ func TestCancel(t *testing.T) {
 			t.Error("accepted what the peer took back")
 		}
 		if _, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("Dial with a context that has ended: %v", err)
+			t.Errorf("Dial with a context that has ended: %v, want %v", err, context.Canceled)
 		}
 	})
 }
@@ -312,10 +313,10 @@ func TestBadArguments(t *testing.T) {
 			_, err := a.cm.Dial(patience(t), tt.addr, tt.o)
 			if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(),
 				"dial "+tt.addr) {
-				t.Errorf("%s, %+v: error %v does not say %q", tt.addr, tt.o, err, tt.says)
+				t.Errorf("%s, %+v: error %v, want it to say %q", tt.addr, tt.o, err, tt.says)
 			}
 			if tt.is != nil && !errors.Is(err, tt.is) {
-				t.Errorf("%s: error %v is not %v", tt.addr, err, tt.is)
+				t.Errorf("%s: error %v, want %v", tt.addr, err, tt.is)
 			}
 		}
 		if !a.cm.Idle() {
@@ -337,7 +338,7 @@ func TestLocal(t *testing.T) {
 		}
 		_, err := a.cm.Dial(patience(t), to, o)
 		if !errors.Is(err, ib.ErrAddrInUse) || !strings.Contains(err.Error(), "1234") {
-			t.Errorf("the same source port again: %v", err)
+			t.Errorf("the same source port again: %v, want %v and %q", err, ib.ErrAddrInUse, "1234")
 		}
 		must(t, c.Close())
 		dialTo(t, a, l, to, o)
@@ -352,7 +353,8 @@ func TestServiceID(t *testing.T) {
 		l := listen(t, b, ":7", rdmacm.ListenConfig{Config: o})
 		_, s := dialTo(t, a, l, b.at("0"), o)
 		if len(s.PrivateData()) != 92 || s.RemoteAddr() != addrPort("192.0.2.1:0") {
-			t.Errorf("%d bytes of private data from %v", len(s.PrivateData()), s.RemoteAddr())
+			t.Errorf("%d bytes of private data from %v; want 92 and %v", len(s.PrivateData()), s.RemoteAddr(),
+				addrPort("192.0.2.1:0"))
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestHogConfirmsNothing(t *testing.T) {
 		}
 		s := <-accepted
 		if s == nil || s.RemoteAddr() != c.LocalAddr() {
-			t.Errorf("accepted %v", s)
+			t.Errorf("accepted %v, want it from %v", s, c.LocalAddr())
 		}
 		must(t, l.Close()) // which ends the hog's
 		must(t, c.Close())
@@ -82,7 +82,7 @@ func TestHogFillsBacklog(t *testing.T) {
 		require.Until(t, "the backlog is full", full(room))
 		dial(a)
 		if err := <-rejected; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectNoResources}) {
-			t.Errorf("the hog's oldest: %v", err)
+			t.Errorf("the hog's oldest: %v, want %v", err, ib.RejectNoResources)
 		}
 		var sources []string
 		for range room {
@@ -92,7 +92,7 @@ func TestHogFillsBacklog(t *testing.T) {
 			must(t, r.Reject(nil))
 		}
 		if sources[room-1] != a.addr.String() {
-			t.Errorf("requests of %v; the last should be %v's", sources, a.addr)
+			t.Errorf("requests of %v, want the last of %v", sources, a.addr)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func TestNoListener(t *testing.T) {
 			e := rejection(t, a, addr, rdmacm.Config{})
 			if e.Reason != ib.RejectInvalidServiceID || !strings.Contains(e.Error(), "reason 8") ||
 				!strings.Contains(e.Error(), "nobody listens") {
-				t.Errorf("%s: %v", addr, e)
+				t.Errorf("%s: %v, want %v, %q and %q", addr, e, ib.RejectInvalidServiceID, "reason 8", "nobody listens")
 			}
 		}
 		if n := b.cm.Stats().NoListener; n != 2 {
@@ -67,17 +67,17 @@ func TestRequest(t *testing.T) {
 				a.MaxRdAtomic, r.Service())
 		}
 		if r.LocalAddr() != addrPort(b.at(port(l))) || r.RemoteAddr().Addr() != a.addr || r.RemoteAddr().Port() == 0 {
-			t.Errorf("from %v to %v", r.RemoteAddr(), r.LocalAddr())
+			t.Errorf("from %v to %v; want %v to %v", r.RemoteAddr(), r.LocalAddr(), a.addr, addrPort(b.at(port(l))))
 		}
 		must(t, r.Delay(time.Second))
 		if err := r.Reject(make([]byte, 149)); !errors.Is(err, ib.ErrPrivateData) {
-			t.Errorf("rejected with too much private data: %v", err)
+			t.Errorf("rejected with too much private data: %v, want %v", err, ib.ErrPrivateData)
 		}
 		must(t, r.Reject([]byte("go away")))
 		e := <-rejected
 		if e.Reason != ib.RejectConsumer || !bytes.Equal(e.PrivateData, padded("go away", 148)) ||
 			!strings.Contains(e.Error(), "reason 28") || !strings.Contains(e.Error(), "application") {
-			t.Errorf("%v with %q", e, e.PrivateData)
+			t.Errorf("%v with %q; want %v, %q and %q", e, e.PrivateData, ib.RejectConsumer, "go away", "reason 28")
 		}
 		for name, again := range map[string]func() error{
 			"Reject":         func() error { return r.Reject(nil) },
@@ -86,7 +86,7 @@ func TestRequest(t *testing.T) {
 			"AcceptDatagram": func() error { _, err := r.AcceptDatagram(2, 0, nil); return err },
 		} {
 			if err := again(); err == nil || !strings.Contains(err.Error(), r.RemoteAddr().String()) {
-				t.Errorf("%s after the answer: %v", name, err)
+				t.Errorf("%s after the answer: %v, want %q", name, err, r.RemoteAddr().String())
 			}
 		}
 	})
@@ -104,12 +104,13 @@ func TestAcceptRefuses(t *testing.T) {
 		go func() { c, _ := l.Accept(ctx); accepted <- c }()
 		if e := rejection(t, a, l.Addr().String(), rdmacm.Config{Service: ib.UC,
 			PathMTU: ib.MTU256}); e.Reason != ib.RejectInvalidTransport {
-			t.Errorf("UC to an RC listener: %v", e)
+			t.Errorf("UC to an RC listener: %v, want %v", e, ib.RejectInvalidTransport)
 		}
 		e := rejection(t, a, l.Addr().String(), rdmacm.Config{PathMTU: ib.MTU4096})
 		if e.Reason != ib.RejectInvalidMTU || e.Info[0] != byte(ib.MTU1024.Code()) ||
 			!strings.Contains(e.Error(), "Config.PathMTU") {
-			t.Errorf("a path MTU that the server has not: %v, info %v", e, e.Info[:1])
+			t.Errorf("a path MTU that the server has not: %v, info %v; want %v, %d and %q", e, e.Info[:1],
+				ib.RejectInvalidMTU, ib.MTU1024.Code(), "Config.PathMTU")
 		}
 		prepared := 0
 		c, err := a.cm.Dial(ctx, l.Addr().String(), rdmacm.Config{Prepare: func(c *rdmacm.Conn) error {
@@ -226,7 +227,7 @@ func TestBacklog(t *testing.T) {
 		require.Until(t, "two requests wait", func() bool { return requests(b) == 2 })
 		if e := rejection(t, a, l.Addr().String(), rdmacm.Config{}); e.Reason != ib.RejectNoResources ||
 			!strings.Contains(e.Error(), "backlog") {
-			t.Errorf("the third: %v", e)
+			t.Errorf("the third: %v, want %v and %q", e, ib.RejectNoResources, "backlog")
 		}
 		for range 2 {
 			c, err := l.Accept(ctx)
@@ -247,33 +248,33 @@ func TestListenPorts(t *testing.T) {
 		one := listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
 		other := listen(t, b, "[2001:db8::2]:7471", rdmacm.ListenConfig{})
 		if _, err := b.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
-			t.Errorf("all addresses, beside two of them: %v", err)
+			t.Errorf("all addresses, beside two of them: %v, want %v", err, ib.ErrAddrInUse)
 		}
 		listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{Config: rdmacm.Config{Service: ib.UD}})
 		if _, err := b.cm.Listen(ctx, "192.0.2.2:7471", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) {
-			t.Errorf("the same again: %v", err)
+			t.Errorf("the same again: %v, want %v", err, ib.ErrAddrInUse)
 		}
 		for _, l := range []*rdmacm.Listener{one, other} { // each gets what is for its address
 			_, s := dialTo(t, a, l, l.Addr().String(), rdmacm.Config{})
 			if s.LocalAddr() != l.Addr() {
-				t.Errorf("the listener on %v accepted at %v", l.Addr(), s.LocalAddr())
+				t.Errorf("the listener accepted at %v, want %v", s.LocalAddr(), l.Addr())
 			}
 		}
 		must(t, one.Close())
 		listen(t, b, "192.0.2.2:7471", rdmacm.ListenConfig{})
 		x, y := listen(t, b, ":0", rdmacm.ListenConfig{}), listen(t, b, ":0", rdmacm.ListenConfig{})
 		if x.Addr().Port() < 32768 || y.Addr().Port() < 32768 || x.Addr() == y.Addr() {
-			t.Errorf("chosen: %v, %v", x.Addr(), y.Addr())
+			t.Errorf("chosen: %v, %v; want two from 32768 up", x.Addr(), y.Addr())
 		}
 		for addr, says := range map[string]string{"192.0.2.1:0": "192.0.2.2, 2001:db8::2, fe80::2",
 			"192.0.2.2": "missing port"} {
 			if _, err := b.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); err == nil || !strings.Contains(err.Error(),
 				says) {
-				t.Errorf("listen %s: %v, which does not say %q", addr, err, says)
+				t.Errorf("listen %s: %v, want it to say %q", addr, err, says)
 			}
 		}
 		if _, err := b.cm.Listen(ctx, ":0", rdmacm.ListenConfig{Backlog: -1}); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("a negative backlog: %v", err)
+			t.Errorf("a negative backlog: %v, want %v", err, ib.ErrInvalid)
 		}
 	})
 }
@@ -308,7 +309,7 @@ func TestSilentPeer(t *testing.T) {
 		defer c.Close()
 		s := <-accepted
 		if s.RemoteAddr() != c.LocalAddr() {
-			t.Errorf("accepted %v first", s.RemoteAddr())
+			t.Errorf("accepted %v first, want %v", s.RemoteAddr(), c.LocalAddr())
 		}
 		defer s.Close()
 		half := <-prepared
@@ -319,7 +320,7 @@ func TestSilentPeer(t *testing.T) {
 		half.DataArrived()
 		s = <-accepted
 		if s != half || s.RemoteAddr() != silent.LocalAddr() {
-			t.Errorf("accepted %v second", s.RemoteAddr())
+			t.Errorf("accepted %v second, want the one from %v", s.RemoteAddr(), silent.LocalAddr())
 		}
 		must(t, s.Close())
 	})
@@ -341,19 +342,19 @@ func TestListenerClose(t *testing.T) {
 		must(t, l.Close())
 		for range 2 {
 			if err := <-waiting; !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("waited: %v", err)
+				t.Errorf("waited: %v, want %v", err, ib.ErrClosed)
 			}
 		}
 		if err := <-dialled; !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectConsumer}) {
-			t.Errorf("dialled: %v", err)
+			t.Errorf("dialled: %v, want %v", err, ib.RejectConsumer)
 		}
 		if _, err := r.Accept(ctx, rdmacm.Config{}); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("accepted: %v", err)
+			t.Errorf("accepted: %v, want %v", err, ib.ErrClosed)
 		}
 		short, cancel := context.WithCancel(ctx)
 		cancel()
 		if _, err := listen(t, b, ":0", rdmacm.ListenConfig{}).Accept(short); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: %v", err)
+			t.Errorf("cancelled: %v, want %v", err, context.Canceled)
 		}
 		if !a.cm.Idle() {
 			t.Error("the dialler holds something")

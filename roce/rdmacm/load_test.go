@@ -25,7 +25,7 @@ func serve(t testing.TB, l *rdmacm.Listener) (wait func()) {
 			conns.Go(func() {
 				<-s.Done()
 				if err := s.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-					t.Errorf("accepted connection ended with %v", err)
+					t.Errorf("accepted connection ended with %v, want %v", err, rdmacm.ErrDisconnected)
 				}
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -69,7 +69,7 @@ func TestInARow(t *testing.T) {
 		wait()
 		require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 		if s := b.cm.Stats(); s.Stale != 0 {
-			t.Errorf("%d requests came from the QP of an older connection", s.Stale)
+			t.Errorf("%d requests came from the QP of an older connection, want 0", s.Stale)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func together(t *testing.T, a, b *node, n int) {
 	dials.Wait()
 	wait()
 	if len(qpns) != n {
-		t.Errorf("%d connections have %d QPs at the other end", n, len(qpns))
+		t.Errorf("%d QPs at the other end, want %d as there are connections", len(qpns), n)
 	}
 	require.Until(t, "nothing is left", func() bool { return a.cm.Idle() && b.cm.Idle() })
 }

@@ -58,11 +58,11 @@ func TestMemory(t *testing.T) {
 						part[j] = byte(rng.Uint32())
 					}
 					if n, err := mem.WriteAt(patience(t), part, int64(i*area+from)); err != nil || n != len(part) {
-						t.Errorf("write of %d bytes: %d, %v", len(part), n, err)
+						t.Errorf("write of %d bytes: %d, %v; want %d", len(part), n, err, len(part))
 					}
 					got := make([]byte, area)
 					if n, err := mem.ReadAt(patience(t), got, int64(i*area)); err != nil || n != area {
-						t.Errorf("read: %d, %v", n, err)
+						t.Errorf("read: %d, %v; want %d", n, err, area)
 					}
 					if !bytes.Equal(got, want) || !bytes.Equal(buf[i*area:][:area], want) {
 						t.Errorf("goroutine %d, round %d: other bytes arrived", i, round)
@@ -94,12 +94,12 @@ func TestMemoryRange(t *testing.T) {
 		}
 		for _, off := range []int64{-1, 91, 101, 1 << 62} {
 			if n, err := mem.WriteAt(patience(t), got, off); n != 0 || !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("write at %d: %d, %v", off, n, err)
+				t.Errorf("write at %d: %d, %v; want 0 and %v", off, n, err, ib.ErrInvalid)
 			}
 		}
 		for _, off := range []int64{-8, 4, 96, 1 << 62} {
 			if _, err := mem.FetchAdd(patience(t), off, 1); !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("add at %d: %v", off, err)
+				t.Errorf("add at %d: %v, want %v", off, err, ib.ErrInvalid)
 			}
 		}
 		if string(buf[:10]) != "0123456789" || string(buf[95:]) != "tail!" {
@@ -136,7 +136,7 @@ func TestMemoryAtomics(t *testing.T) {
 			t.Errorf("counted %d and %d, %v; want %d", was, counted, err, goroutines*each)
 		}
 		if !bytes.Equal(buf[8:], make([]byte, 16)) {
-			t.Errorf("the lock and what is behind it: % x", buf[8:])
+			t.Errorf("the lock and what is behind it: % x, want zeros", buf[8:])
 		}
 	})
 }
@@ -147,24 +147,24 @@ func TestMemoryErrors(t *testing.T) {
 		mem, _, client, _ := offer(t, a, b, 100, ib.LocalWrite)
 		_, err := mem.WriteAt(patience(t), []byte("x"), 0)
 		if !errors.Is(err, &ib.WCError{Status: ib.WCRemAccessErr}) {
-			t.Errorf("write without the right: %v", err)
+			t.Errorf("write without the right: %v, want %v", err, ib.WCRemAccessErr)
 		}
 		if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, &ib.WCError{Status: ib.WCWRFlushErr}) {
-			t.Errorf("write on a QP in ERR: %v", err)
+			t.Errorf("write on a QP in ERR: %v, want %v", err, ib.WCWRFlushErr)
 		}
 		must(t, client.Close())
 		if _, err = mem.WriteAt(patience(t), []byte("x"), 0); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("write after Close: %v", err)
+			t.Errorf("write after Close: %v, want %v", err, ib.ErrClosed)
 		}
 		if _, err = client.Memory(mem.Buffer()); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("memory of a closed connection: %v", err)
+			t.Errorf("memory of a closed connection: %v, want %v", err, ib.ErrClosed)
 		}
 
 		mem, _, client, server := offer(t, a, b, 100, memoryAccess)
 		must(t, server.Disconnect(patience(t)))
 		<-client.Done()
 		if _, err = mem.ReadAt(patience(t), make([]byte, 1), 0); !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("read after the peer has disconnected: %v", err)
+			t.Errorf("read after the peer has disconnected: %v, want %v", err, rdmacm.ErrDisconnected)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestMemoryAbandoned(t *testing.T) {
 			n, err := mem.ReadAt(ctx, p, 0)
 			cancel()
 			if n != 0 || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("read: %d, %v", n, err)
+				t.Errorf("read: %d, %v; want 0 and %v", n, err, context.DeadlineExceeded)
 			}
 			clear(p) // a race if the device or a goroutine still wrote
 		}
@@ -195,7 +195,7 @@ func TestMemoryAbandoned(t *testing.T) {
 		}()
 		must(t, mem.Close())
 		if err := <-ended; !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("a read under way, after Close: %v", err)
+			t.Errorf("a read under way, after Close: %v, want %v", err, ib.ErrClosed)
 		}
 		must(t, mem.Close())
 		must(t, client.Close())

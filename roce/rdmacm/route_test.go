@@ -36,7 +36,7 @@ func TestSource(t *testing.T) {
 		}
 	}
 	if got, ok := ib.SourceGID(gidTable("fe80::1", "10.0.0.1"), netip.MustParseAddr("2001:db8::1")); ok {
-		t.Errorf("to a global address from %v", got.GID.Addr())
+		t.Errorf("to a global address from %v, want none", got.GID.Addr())
 	}
 }
 
@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 		remote, err := rdmacm.Choose(tt.table, names, local)
 		if tt.fails != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.fails) {
-				t.Errorf("%v from %s: %v, which does not say %q", tt.table, tt.local, err, tt.fails)
+				t.Errorf("%v from %s: %v, want it to say %q", tt.table, tt.local, err, tt.fails)
 			}
 		} else if err != nil || remote.String() != tt.remote {
 			t.Errorf("%v from %s: %v, %v; want %s", tt.table, tt.local, remote, err, tt.remote)
@@ -93,7 +93,8 @@ func TestSourceProperty(t *testing.T) {
 			for bits := range 129 {
 				p := netip.PrefixFrom(remote, bits).Masked()
 				if p.Contains(e.GID.Addr()) && !p.Contains(best.GID.Addr()) {
-					t.Fatalf("to %v from %v, but %v shares %d bits", remote, best.GID.Addr(), e.GID.Addr(), bits)
+					t.Fatalf("to %v from %v, want one of the %[4]d bits that %[3]v shares", remote, best.GID.Addr(),
+						e.GID.Addr(), bits)
 				}
 			}
 		}

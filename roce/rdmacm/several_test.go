@@ -36,7 +36,7 @@ func TestSeveralCMs(t *testing.T) {
 		la1, la2 := listen(t, a1, ":7471", rdmacm.ListenConfig{}), listen(t, a2, ":7472", rdmacm.ListenConfig{})
 		lb1, lb2 := listen(t, b1, ":0", rdmacm.ListenConfig{}), listen(t, b2, ":0", rdmacm.ListenConfig{})
 		if lb1.Addr().Port() == lb2.Addr().Port() {
-			t.Errorf("both listen on %v", lb1.Addr())
+			t.Errorf("both listen on %v, want two ports", lb1.Addr())
 		}
 		type end struct{ client, server *rdmacm.Conn }
 		ends := map[string]end{}
@@ -55,13 +55,13 @@ func TestSeveralCMs(t *testing.T) {
 		for _, from := range []*node{a1, a2} {
 			_, err := from.cm.Dial(ctx, b1.at("1"), rdmacm.Config{})
 			if !errors.Is(err, &rdmacm.RejectError{Reason: ib.RejectInvalidServiceID}) {
-				t.Errorf("dial where nobody listens: %v", err)
+				t.Errorf("dial where nobody listens: %v, want %v", err, ib.RejectInvalidServiceID)
 			}
 		}
 		_, err := a2.cm.Listen(ctx, ":7471", rdmacm.ListenConfig{})
 		if !errors.Is(err, ib.ErrAddrInUse) || !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(),
 			"0x1061d2f") {
-			t.Errorf("a port of the other's: %v", err)
+			t.Errorf("a port of the other's: %v, want %v, %v and %q", err, ib.ErrAddrInUse, ib.ErrBusy, "0x1061d2f")
 		}
 		must(t, la1.Close())
 		must(t, listen(t, a2, ":7471", rdmacm.ListenConfig{}).Close())
@@ -95,26 +95,27 @@ func TestPortByAddress(t *testing.T) {
 		for _, addr := range []string{at4, at6, atAll, "0.0.0.0:7471"} {
 			if _, err := b3.cm.Listen(ctx, addr, rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrAddrInUse) ||
 				!errors.Is(err, ib.ErrBusy) {
-				t.Errorf("listen on %s, beside others: %v", addr, err)
+				t.Errorf("listen on %s, beside others: %v, want %v and %v", addr, err, ib.ErrAddrInUse, ib.ErrBusy)
 			}
 		}
 		for range 2 {
 			for addr, l := range map[string]*rdmacm.Listener{at4: l1, at6: l2} {
 				_, server := dialTo(t, a, l, addr, rdmacm.Config{})
 				if server.LocalAddr() != addrPort(addr) {
-					t.Errorf("the listener on %s got a connection to %v", addr, server.LocalAddr())
+					t.Errorf("the listener on %s got a connection to %v, want %v", addr, server.LocalAddr(),
+						addrPort(addr))
 				}
 			}
 		}
 		must(t, l2.Close())
 		if e := rejection(t, a, at6, rdmacm.Config{}); e.Reason != ib.RejectInvalidServiceID {
-			t.Errorf("where nobody listens any more: %v", e)
+			t.Errorf("where nobody listens any more: %v, want %v", e, ib.RejectInvalidServiceID)
 		}
 		must(t, l1.Close())
 		all := listen(t, b3, atAll, rdmacm.ListenConfig{})
 		for _, h := range []*node{b1, b3} { // whoever has it
 			if _, err := h.cm.Listen(ctx, at6, rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrBusy) {
-				t.Errorf("listen on %s, beside one on all: %v", at6, err)
+				t.Errorf("listen on %s, beside one on all: %v, want %v", at6, err, ib.ErrBusy)
 			}
 		}
 		must(t, all.Close())
@@ -124,7 +125,7 @@ func TestPortByAddress(t *testing.T) {
 		listen(t, b1, at4, byID)
 		listen(t, b2, at6, byID)
 		if _, err := b3.cm.Listen(ctx, at6, byID); !errors.Is(err, ib.ErrBusy) {
-			t.Errorf("listen on another's service ID: %v", err)
+			t.Errorf("listen on another's service ID: %v, want %v", err, ib.ErrBusy)
 		}
 	})
 }
@@ -146,7 +147,7 @@ func TestChosenPort(t *testing.T) {
 			t.Errorf("port %d, want %d", l.Addr().Port(), free)
 		}
 		if _, err := a.cm.Listen(patience(t), ":0", rdmacm.ListenConfig{}); !errors.Is(err, ib.ErrLimit) {
-			t.Errorf("without a free port: %v", err)
+			t.Errorf("without a free port: %v, want %v", err, ib.ErrLimit)
 		}
 		must(t, ch.Close())
 		listen(t, a, ":0", rdmacm.ListenConfig{})
@@ -173,12 +174,12 @@ func TestSeveralDatagramServices(t *testing.T) {
 			must(t, err)
 			must(t, <-answered)
 			if s.QPN != qpn {
-				t.Errorf("service of CM %d: QP %d", i, s.QPN)
+				t.Errorf("service of CM %d: QP %d, want %d", i, s.QPN, qpn)
 			}
 		}
 		_, err := a.cm.Resolve(ctx, b1.at("1"), rdmacm.Config{})
 		if !errors.Is(err, &rdmacm.RejectError{Status: ib.SIDRUnsupported}) {
-			t.Errorf("resolve where nobody listens: %v", err)
+			t.Errorf("resolve where nobody listens: %v, want %v", err, ib.SIDRUnsupported)
 		}
 	})
 }
@@ -227,7 +228,7 @@ func TestSeveralAtOnce(t *testing.T) {
 			require.Until(t, fmt.Sprintf("nothing is left on CM %d", i), h.cm.Idle)
 			if s := h.cm.Stats(); s.Sent.Of(wire.AttrREQ) < n/4 || s.Sent.Of(wire.AttrREP) < n/4 || s.NoListener != 0 ||
 				s.Stale != 0 {
-				t.Errorf("CM %d: %+v", i, s)
+				t.Errorf("CM %d: %+v; want at least %d REQs and REPs, none without listener or stale", i, s, n/4)
 			}
 		}
 	})

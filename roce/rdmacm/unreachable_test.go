@@ -44,7 +44,7 @@ func TestClosedPort(t *testing.T) {
 	var unreachable *rdmacm.UnreachableError
 	if !errors.As(err, &unreachable) || unreachable.Op != "dial" || !errors.Is(err, syscall.ECONNREFUSED) ||
 		unreachable.Addr != netip.AddrPortFrom(closed, 7471) {
-		t.Fatalf("Dial returned %#v", err)
+		t.Fatalf("Dial returned %#v, want dial %v: %v", err, netip.AddrPortFrom(closed, 7471), syscall.ECONNREFUSED)
 	}
 	if want := "UDP port 4791 of " + closed.String() + " is closed"; !strings.Contains(err.Error(), want) {
 		t.Errorf("%q does not say %q", err, want)

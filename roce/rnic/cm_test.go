@@ -95,7 +95,7 @@ func TestDial(t *testing.T) {
 		r.must(conn.Disconnect(r.ctx))
 		<-peer.Done()
 		if err := peer.Err(); !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("the peer's connection ended with %v", err)
+			t.Errorf("the peer's connection ended with %v, want %v", err, rdmacm.ErrDisconnected)
 		}
 		r.must(peer.Close())
 	}
@@ -149,21 +149,21 @@ func TestCMClose(t *testing.T) {
 			}
 		}()
 		if ev := <-got; ev.Type != ib.CMAddrResolved { // after this the reader waits for the next event
-			t.Errorf("event %v", ev.Type)
+			t.Errorf("event %v, want %v", ev.Type, ib.CMAddrResolved)
 		}
 		if what == "channel" {
 			r.must(ch.Close())
 		} else {
 			r.must(dev.Close())
 			if ev := <-got; ev.Type != ib.CMDeviceRemoval || ev.ID != id {
-				t.Errorf("event %v", ev.Type)
+				t.Errorf("event %v, want %v of the ID", ev.Type, ib.CMDeviceRemoval)
 			}
 		}
 		if err := <-waited; !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("with the %s closed: %v", what, err)
+			t.Errorf("with the %s closed: %v, want %v", what, err, ib.ErrClosed)
 		}
 		if _, err := id.Query(); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("an ID of a closed %s: %v", what, err)
+			t.Errorf("an ID of a closed %s: %v, want %v", what, err, ib.ErrClosed)
 		}
 		if what == "channel" { // in the other case closing the device ends everything
 			r.must(id.Close())
@@ -171,7 +171,7 @@ func TestCMClose(t *testing.T) {
 		}
 		r.must(dev.Close())
 		if _, err := dev.(ib.CMDevice).OpenCM(); !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("a channel of a closed device: %v", err)
+			t.Errorf("a channel of a closed device: %v, want %v", err, ib.ErrClosed)
 		}
 	}
 	for strings.Contains(goroutines(), "newCMChannel") { // goroutines of earlier tests may still be ending
@@ -182,7 +182,7 @@ func TestCMClose(t *testing.T) {
 	}
 	out, err := exec.Command("rdma", "resource", "show", "cm_id").CombinedOutput()
 	if err != nil || strings.Contains(string(out), fmt.Sprintf(" pid %d ", os.Getpid())) {
-		t.Errorf("IDs that are left: %v\n%s", err, out)
+		t.Errorf("IDs are left, want none: %v\n%s", err, out)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestCMTimeout(t *testing.T) {
 		r.must(id.Connect(ib.CMConnParam{Timeout: time.Duration(1+i%5) * 100 * time.Microsecond}))
 		if i%2 == 0 {
 			if ev := r.event(asking, ib.CMUnreachable); ev.Status != -110 {
-				t.Fatalf("status %d", ev.Status)
+				t.Fatalf("status %d, want -110", ev.Status)
 			}
 		}
 		r.must(id.Close())

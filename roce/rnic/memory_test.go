@@ -23,8 +23,8 @@ func TestRegions(t *testing.T) {
 	twice := try(r.pd.RegMR(ib.MRInit{Buf: buf, IOVA: 0x10000, Access: allRights}))(r)
 	zero := try(r.pd.RegMR(ib.MRInit{Buf: buf, Access: allRights | ib.ZeroBased}))(r)
 	if first.Len() != 5000 || twice.Addr() != 0x10000 || zero.Addr() != 0 || first.LKey() == twice.LKey() {
-		t.Errorf("length %d, addresses %#x and %#x, keys %#x and %#x", first.Len(), twice.Addr(), zero.Addr(),
-			first.LKey(), twice.LKey())
+		t.Errorf("length %d, addresses %#x and %#x, keys %#x and %#x; want 5000, 0x10000, 0, and two keys", first.Len(),
+			twice.Addr(), zero.Addr(), first.LKey(), twice.LKey())
 	}
 	a, _ := r.newPair(ib.RC)
 	src, from := r.register(64)
@@ -34,7 +34,7 @@ func TestRegions(t *testing.T) {
 		r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(src, 0, 24)},
 			RemoteAddr: m.Addr() + 100, RKey: m.RKey()})
 		if r.want(1, ib.WCWrite); !bytes.Equal(buf[100:124], from[:24]) {
-			t.Errorf("written to %#x: %q", m.Addr(), buf[100:124])
+			t.Errorf("written to %#x: %q, want %q", m.Addr(), buf[100:124], from[:24])
 		}
 	}
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestRegions(t *testing.T) {
 	}
 	_, err := r.pd.RegMR(ib.MRInit{Buf: buf, Access: ib.LocalWrite | ib.FlushGlobal})
 	if has := r.Attr().Caps&ib.CapFlushGlobal != 0; has != (err == nil) {
-		t.Errorf("the right to FLUSH, capability %v: %v", has, err)
+		t.Errorf("the right to FLUSH, capability %v: %v, want it given: %v", has, err, has)
 	}
 }
 
@@ -80,21 +80,21 @@ func TestRereg(t *testing.T) {
 	for _, mask := range []ib.ReregMask{ib.ReregTranslation, ib.ReregPD, ib.ReregAccess} {
 		err := m.Rereg(mask, other, ib.MRInit{Buf: make([]byte, 8192), Access: ib.LocalWrite})
 		if err != nil && !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("mask %d: %v", mask, err)
+			t.Errorf("mask %d: %v, want none or %v", mask, err, ib.ErrNotSupported)
 		}
 		t.Logf("mask %d: %v", mask, err)
 		if mask == ib.ReregTranslation && (err == nil) != (r.Attr().Caps&ib.CapRereg != 0) {
-			t.Errorf("capability %#x, but %v", r.Attr().Caps, err)
+			t.Errorf("capability %#x, but %v, want no error with it only", r.Attr().Caps, err)
 		}
 		if err != nil && (m.LKey() != key || m.Len() != 4096) {
-			t.Errorf("a refused change left key %#x, length %d", m.LKey(), m.Len())
+			t.Errorf("a refused change left key %#x, length %d, want %#x, 4096", m.LKey(), m.Len(), key)
 		}
 	}
 	if err := m.Rereg(0, nil, ib.MRInit{}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("nothing to change: %v", err)
+		t.Errorf("nothing to change: %v, want %v", err, ib.ErrInvalid)
 	}
 	if err := m.Rereg(ib.ReregPD, nil, ib.MRInit{}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("to no protection domain: %v", err)
+		t.Errorf("to no protection domain: %v, want %v", err, ib.ErrInvalid)
 	}
 	r.must(m.Close())
 	r.must(other.Close())
@@ -142,7 +142,7 @@ func TestWindowType1(t *testing.T) {
 	w := newWindow(t)
 	win := try(w.pd.AllocMW(ib.MWType1))(w.rig)
 	if err := win.Bind(w.b, 1, 0, ib.MWBind{}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("closed a window that was never bound: %v", err)
+		t.Errorf("closed a window that was never bound: %v, want %v", err, ib.ErrInvalid)
 	}
 	first := win.RKey()
 	w.must(win.Bind(w.b, 1, ib.SendSignaled, w.middle(ib.RemoteWrite)))
@@ -151,19 +151,19 @@ func TestWindowType1(t *testing.T) {
 	}
 	w.want(1, ib.WCBindMW)
 	if s := w.write(w.dst.Addr()+1500, win.RKey()); s != ib.WCSuccess || !bytes.Equal(w.to[1500:1518], w.from[:18]) {
-		t.Errorf("a WRITE through the window: %v", s)
+		t.Errorf("a WRITE through the window: %v, want %v, and the data", s, ib.WCSuccess)
 	}
 	if err := w.dst.Close(); !errors.Is(err, ib.ErrBusy) || !strings.Contains(err.Error(), "window") {
-		t.Errorf("closed a region with a window: %v", err)
+		t.Errorf("closed a region with a window: %v, want %v and %q", err, ib.ErrBusy, "window")
 	}
 	// rdma_rxe checks the bounds of the region, not those of the window.
 	if s := w.write(w.dst.Addr()+4090, win.RKey()); s != ib.WCRemAccessErr {
-		t.Errorf("a WRITE beside the window: %v", s)
+		t.Errorf("a WRITE beside the window: %v, want %v", s, ib.WCRemAccessErr)
 	}
 	w.must(win.Bind(w.b, 1, ib.SendSignaled, ib.MWBind{}))
 	w.want(1, ib.WCBindMW)
 	if s := w.write(w.dst.Addr()+1500, win.RKey()); s != ib.WCRemAccessErr {
-		t.Errorf("a WRITE through a closed window: %v", s)
+		t.Errorf("a WRITE through a closed window: %v, want %v", s, ib.WCRemAccessErr)
 	}
 	w.must(w.dst.Close())
 	for _, err := range []error{
@@ -173,7 +173,7 @@ func TestWindowType1(t *testing.T) {
 		try(w.pd.AllocMW(ib.MWType2))(w.rig).Bind(w.b, 1, 0, w.middle(0)),
 	} {
 		if !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("a bad bind: %v", err)
+			t.Errorf("a bad bind: %v, want %v", err, ib.ErrInvalid)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestWindowType2(t *testing.T) {
 	}
 	bind(w.middle(ib.RemoteWrite | ib.ZeroBased))
 	if s := w.write(500, win.RKey()); s != ib.WCSuccess || !bytes.Equal(w.to[1500:1518], w.from[:18]) {
-		t.Errorf("a WRITE through the window: %v", s)
+		t.Errorf("a WRITE through the window: %v, want %v, and the data", s, ib.WCSuccess)
 	}
 	stale := win.RKey()
 	w.send(w.b, ib.SendWR{ID: 2, Opcode: ib.WRLocalInv, Flags: ib.SendSignaled, InvalidateKey: win.RKey()})
@@ -213,10 +213,10 @@ func TestWindowType2(t *testing.T) {
 	w.want(2, ib.WCLocalInv)
 	w.want(3, ib.WCBindMW)
 	if s := w.write(w.dst.Addr()+1000, win.RKey()); s != ib.WCSuccess {
-		t.Errorf("a WRITE through the window bound last: %v", s)
+		t.Errorf("a WRITE through the window bound last: %v, want %v", s, ib.WCSuccess)
 	}
 	if s := w.write(w.dst.Addr()+1000, stale); s != ib.WCRemAccessErr {
-		t.Errorf("a WRITE with a stale key: %v", s)
+		t.Errorf("a WRITE with a stale key: %v, want %v", s, ib.WCRemAccessErr)
 	}
 	for _, wr := range []ib.SendWR{
 		{Opcode: ib.WRBindMW, RKey: 0xBAD00, Bind: w.middle(0)},
@@ -224,7 +224,7 @@ func TestWindowType2(t *testing.T) {
 		{Opcode: ib.WRBindMW, RKey: ib.NextKey(win.RKey()), SGL: []ib.SGE{{}}},
 	} {
 		if _, err := w.b.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("a bad bind: %v", err)
+			t.Errorf("a bad bind: %v, want %v", err, ib.ErrInvalid)
 		}
 	}
 }
@@ -239,12 +239,12 @@ func TestWindowOutlivesQP(t *testing.T) {
 			Bind: w.middle(ib.RemoteWrite)})
 		w.want(1, ib.WCBindMW)
 		if s := w.write(w.dst.Addr()+1000, win.RKey()); s != ib.WCSuccess {
-			t.Errorf("a WRITE through the window: %v", s)
+			t.Errorf("a WRITE through the window: %v, want %v", s, ib.WCSuccess)
 		}
 		before := time.Now()
 		w.must(w.b.Close())
 		if took := time.Since(before); took > 20*time.Second {
-			t.Errorf("closing the QP took %v", took)
+			t.Errorf("closing the QP took %v, want at most %v", took, 20*time.Second)
 		}
 		w.a, w.b = w.newPair(ib.RC)
 	}

@@ -16,7 +16,7 @@ func TestQuery(t *testing.T) {
 	q := r.newQP(ib.RC)
 	if attr := try(q.Query())(r); attr.State != ib.StateReset || attr.Cap.MaxSendWR < defaultCap.MaxSendWR ||
 		attr.Cap.MaxInline < defaultCap.MaxInline {
-		t.Errorf("a new QP is %+v", attr)
+		t.Errorf("a new QP is %+v, want %v with at least the defaults, %+v", attr, ib.StateReset, defaultCap)
 	}
 	r.ready(q, 0x123)
 	attr := try(q.Query())(r)
@@ -27,11 +27,11 @@ func TestQuery(t *testing.T) {
 		attr.Timeout != 14 || attr.RetryCnt != 7 || attr.RNRRetry != 7 || attr.MaxRdAtomic < 4 ||
 		attr.MaxDestRdAtomic < 4 ||
 		attr.MinRNRTimer != 1 || attr.Port != 1 || attr.Access != ib.RemoteWrite|ib.RemoteRead|ib.RemoteAtomic {
-		t.Errorf("a QP in RTS is %+v", attr)
+		t.Errorf("a QP in RTS is %+v;\nwant %v, to QP 0x123 by %+v, PSN %#x", attr, ib.StateRTS, want, firstPSN)
 	}
 	r.must(q.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState))
 	if attr := try(q.Query())(r); attr.State != ib.StateReset {
-		t.Errorf("after RESET the QP is in %v", attr.State)
+		t.Errorf("after RESET the QP is in %v, want %v", attr.State, ib.StateReset)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRefusedModify(t *testing.T) {
 				t.Errorf("%v: want %s, %v", err, c.want, c.err)
 			}
 			if attr := try(q.Query())(r); attr.State != ib.StateInit {
-				t.Errorf("the refused call left %v", attr.State)
+				t.Errorf("the refused call left %v, want %v", attr.State, ib.StateInit)
 			}
 			r.ready(q, 5) // the QP is still usable
 			r.must(q.Close())
@@ -101,11 +101,11 @@ func TestRefusedPosts(t *testing.T) {
 	r := openRig(t)
 	q := r.newQP(ib.RC)
 	if _, err := q.PostRecv([]ib.RecvWR{{}}); !errors.Is(err, ib.ErrState) {
-		t.Errorf("receive in RESET: %v", err)
+		t.Errorf("receive in RESET: %v, want %v", err, ib.ErrState)
 	}
 	r.toInit(q)
 	if n, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRSend}}); n != 0 || !errors.Is(err, ib.ErrState) {
-		t.Errorf("send in INIT: %d accepted, %v", n, err)
+		t.Errorf("send in INIT: %d accepted, %v; want 0 and %v", n, err, ib.ErrState)
 	}
 	r.recv(q, ib.RecvWR{})
 	r.ready(q, q.Num())
@@ -132,10 +132,10 @@ func TestRefusedPosts(t *testing.T) {
 	}
 	if _, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRSend, Flags: ib.SendInline,
 		Inline: append(long[:], make([]byte, 1000)...)}}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("too much inline: %v", err)
+		t.Errorf("too much inline: %v, want %v", err, ib.ErrInvalid)
 	}
 	if _, err := q.PostRecv([]ib.RecvWR{{SGL: make([]ib.SGE, 99)}}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("receive with too many pieces: %v", err)
+		t.Errorf("receive with too many pieces: %v, want %v", err, ib.ErrInvalid)
 	}
 	for attr, change := range map[string]func(*ib.QPInit){
 		"Cap.MaxSendWR":  func(i *ib.QPInit) { i.Cap.MaxSendWR = 1 << 30 },

@@ -24,11 +24,11 @@ func TestSharedReceiveQueue(t *testing.T) {
 	r := openRig(t)
 	s := try(r.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 6, MaxSGE: 2}}))(r)
 	if attr := try(s.Query())(r); attr.MaxWR < 6 || attr.MaxSGE < 2 || attr.Limit != 0 || s.Num() != 0 {
-		t.Errorf("SRQ %+v, number %d", attr, s.Num())
+		t.Errorf("SRQ %+v, number %d; want 6 of 2 pieces, or more, limit 0, number 0", attr, s.Num())
 	}
 	a, b := r.newPair(ib.RC, func(init *ib.QPInit) { init.SRQ = s })
 	if _, err := b.PostRecv([]ib.RecvWR{{}}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("PostRecv on a QP with an SRQ: %v", err)
+		t.Errorf("PostRecv on a QP with an SRQ: %v, want %v", err, ib.ErrInvalid)
 	}
 	mr, _ := r.register(64)
 	for range 4 {
@@ -38,7 +38,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	send := ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled | ib.SendInline, Inline: []byte("x")}
 	r.send(a, send)
 	if wc := r.wantBoth(1, 2); wc.QPN != b.Num() {
-		t.Errorf("completion %+v of another QP", wc)
+		t.Errorf("completion %+v of another QP, want QP %v", wc, b.Num())
 	}
 	if ev := try(r.NextEvent(r.ctx))(r); ev != (ib.Event{Type: ib.EventSRQLimit, SRQ: s}) {
 		t.Errorf("event %+v, want the SRQ's limit", ev)
@@ -51,7 +51,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	r.wantBoth(1, 2)
 	for _, attr := range []ib.SRQAttr{{MaxWR: 0}, {MaxWR: 1 << 30}, {MaxWR: 4, Limit: 5}} {
 		if _, err := r.pd.CreateSRQ(ib.SRQInit{SRQAttr: attr}); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("SRQ of %+v: %v", attr, err)
+			t.Errorf("SRQ of %+v: %v, want %v", attr, err, ib.ErrInvalid)
 		}
 	}
 }
@@ -94,10 +94,10 @@ func TestOneWay(t *testing.T) {
 	q := r.newQP(ib.RC, func(init *ib.QPInit) { init.Cap = ib.QPCap{} })
 	r.ready(q, q.Num())
 	if _, err := q.PostSend([]ib.SendWR{{Opcode: ib.WRSend}}); !errors.Is(err, ib.ErrQueueFull) {
-		t.Errorf("send on a queue of none: %v", err)
+		t.Errorf("send on a queue of none: %v, want %v", err, ib.ErrQueueFull)
 	}
 	if _, err := q.PostRecv([]ib.RecvWR{{}}); !errors.Is(err, ib.ErrQueueFull) {
-		t.Errorf("receive on a queue of none: %v", err)
+		t.Errorf("receive on a queue of none: %v, want %v", err, ib.ErrQueueFull)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestXRC(t *testing.T) {
 	domain, err := r.AllocXRCD()
 	if r.Attr().Caps&ib.CapXRC == 0 {
 		if !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("XRC domain on a device without XRC: %v", err)
+			t.Errorf("XRC domain on a device without XRC: %v, want %v", err, ib.ErrNotSupported)
 		}
 		if _, err := r.pd.CreateQP(ib.QPInit{Type: ib.XRCINI, SendCQ: r.cq, Cap: defaultCap}); err == nil {
 			t.Error("XRC initiator on a device without XRC")
@@ -121,7 +121,7 @@ func TestXRC(t *testing.T) {
 		t.Error("an XRC SRQ without a number")
 	}
 	if err := domain.Close(); !errors.Is(err, ib.ErrBusy) {
-		t.Errorf("closed a domain with an SRQ: %v", err)
+		t.Errorf("closed a domain with an SRQ: %v, want %v", err, ib.ErrBusy)
 	}
 }
 
@@ -149,14 +149,14 @@ func TestChannel(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("an unsolicited message ended the wait: %v", err)
+		t.Errorf("an unsolicited message ended the wait: %v, want %v", err, context.Canceled)
 	}
 	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSolicited, SGL: []ib.SGE{sge(mr, 8, 8)}})
 	if cq := try(r.ch.Wait(r.ctx))(r); cq != r.cq {
-		t.Errorf("an event of %v", cq)
+		t.Errorf("an event of %v, want %v", cq, r.cq)
 	}
 	if n := try(r.cq.Poll(wcs[:]))(r); n != 1 || wcs[0].ID != 2 {
-		t.Errorf("%d completions %+v", n, wcs[:n])
+		t.Errorf("%d completions %+v; want 1 of ID 2", n, wcs[:n])
 	}
 
 	ch := try(r.CreateChannel())(r)
@@ -169,13 +169,13 @@ func TestChannel(t *testing.T) {
 	r.must(ch.Close())
 	for range 2 {
 		if err := <-done; !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("wait on a closed channel: %v", err)
+			t.Errorf("wait on a closed channel: %v, want %v", err, ib.ErrClosed)
 		}
 	}
 	canceled, cancel = context.WithCancel(r.ctx)
 	cancel()
 	if _, err := r.NextEvent(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("waited for an event with a canceled context: %v", err)
+		t.Errorf("waited for an event with a canceled context: %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestUntakenEvents(t *testing.T) {
 	r.must(other.Arm(false))
 	r.send(b, ib.SendWR{Opcode: ib.WRSend})
 	if cq := try(r.ch.Wait(r.ctx))(r); cq != other {
-		t.Errorf("an event of %v, a closed CQ or another", cq)
+		t.Errorf("an event of %v, a closed CQ or another, want %v", cq, other)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("event %+v, want the QP drained", ev)
 	}
 	if attr := try(a.Query())(r); attr.State != ib.StateSQD || attr.Draining {
-		t.Errorf("drained, yet %v, draining %v", attr.State, attr.Draining)
+		t.Errorf("drained, yet %v, draining %v; want %v, false", attr.State, attr.Draining, ib.StateSQD)
 	}
 	r.must(a.Modify(ib.QPAttr{State: ib.StateRTS}, ib.AttrState))
 }
@@ -232,11 +232,11 @@ func TestResize(t *testing.T) {
 		try(r.ch.Wait(r.ctx))(r)
 	}
 	if err := cq.Resize(1); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("resized 4 completions to 1 place: %v", err)
+		t.Errorf("resized 4 completions to 1 place: %v, want %v", err, ib.ErrInvalid)
 	}
 	r.must(cq.Resize(100))
 	if cq.Entries() < 100 {
-		t.Errorf("%d entries", cq.Entries())
+		t.Errorf("%d entries, want at least 100", cq.Entries())
 	}
 	for i := range uint64(4) {
 		if wc := r.next(cq); wc.ID != i {
@@ -245,7 +245,7 @@ func TestResize(t *testing.T) {
 	}
 	for _, n := range []int{0, -1, r.Attr().MaxCQE + 1} {
 		if err := cq.Resize(n); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("resized to %d: %v", n, err)
+			t.Errorf("resized to %d: %v, want %v", n, err, ib.ErrInvalid)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func TestBusy(t *testing.T) {
 		}
 	}
 	if err := r.cq.Close(); !errors.Is(err, ib.ErrBusy) {
-		t.Errorf("closed a CQ of a QP: %v", err)
+		t.Errorf("closed a CQ of a QP: %v, want %v", err, ib.ErrBusy)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestForeign(t *testing.T) {
 	}
 	ch := try(other.CreateChannel())(r)
 	if _, err := r.CreateCQ(ib.CQInit{Entries: 1, Channel: ch}); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("a channel of another device: %v", err)
+		t.Errorf("a channel of another device: %v, want %v", err, ib.ErrForeign)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestClosed(t *testing.T) {
 		"AH.Query": second(a.Query()), "AH.Modify": a.Modify(r.here()),
 	} {
 		if !errors.Is(err, ib.ErrClosed) {
-			t.Errorf("%s after Close: %v", name, err)
+			t.Errorf("%s after Close: %v, want %v", name, err, ib.ErrClosed)
 		}
 	}
 	for _, o := range []interface{ Close() error }{q, s, m, w, a, cq, ch, pd} {
@@ -379,7 +379,7 @@ func TestCloseUnderWay(t *testing.T) {
 				err = verb()
 			}
 			if !errors.Is(err, ib.ErrClosed) {
-				t.Errorf("a verb under way ended with %v", err)
+				t.Errorf("a verb under way ended with %v, want %v", err, ib.ErrClosed)
 			}
 		})
 	}
@@ -440,6 +440,6 @@ func TestNoAllocation(t *testing.T) {
 		}
 	})
 	if n != 0 {
-		t.Errorf("%v allocations a message", n)
+		t.Errorf("%v allocations a message, want none", n)
 	}
 }

@@ -20,6 +20,6 @@ func TestStub(t *testing.T) {
 		}
 	}
 	if !strings.Contains(openErr.Error(), "mlx5_0") {
-		t.Errorf("%v: does not name the device", openErr)
+		t.Errorf("%v, want it to name the device", openErr)
 	}
 }

@@ -27,12 +27,12 @@ func TestAttributesRoundTrip(t *testing.T) {
 	}
 	c := cAttr(&attr)
 	if diff := cmp.Diff(attr, goAttr(&c)); diff != "" {
-		t.Errorf("QP attributes, sent and got back:\n%s", diff)
+		t.Errorf("QP attributes, sent and got back (-want +got):\n%s", diff)
 	}
 	for _, m := range []ib.MTU{ib.MTU256, ib.MTU512, ib.MTU1024, ib.MTU2048, ib.MTU4096} {
 		c := cAttr(&ib.QPAttr{PathMTU: m})
 		if got := goAttr(&c).PathMTU; got != m {
-			t.Errorf("path MTU %d comes back as %d", m, got)
+			t.Errorf("path MTU %d comes back as %d, want %d", m, got, m)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestAddressDefaults(t *testing.T) {
 	}
 	c.is_global = 0
 	if got := goAH(&c); got != (ib.AHAttr{}) {
-		t.Errorf("a vector that was never set reads %+v", got)
+		t.Errorf("a vector that was never set reads %+v, want %+v", got, ib.AHAttr{})
 	}
 }
 

@@ -18,12 +18,13 @@ func TestDescribe(t *testing.T) {
 	names := try(Devices())(r)
 	if len(names) == 0 || attr.Name == "" || attr.NodeGUID == 0 || attr.Ports < 1 || attr.MaxQP < 2 ||
 		attr.MaxInline < 32 {
-		t.Errorf("devices %v; attributes %+v", names, attr)
+		t.Errorf("devices %v; attributes %+v; want some, with a name, a GUID, a port, 2 QPs, 32 bytes inline",
+			names, attr)
 	}
 	port := try(r.QueryPort(1))(r)
 	if port.State != ib.PortActive || !port.ActiveMTU.Valid() || port.ActiveMTU > port.MaxMTU || port.GIDTableLen < 1 ||
 		port.NetIf == "" {
-		t.Errorf("port %+v", port)
+		t.Errorf("port %+v, want %v with an MTU, GIDs and an interface", port, ib.PortActive)
 	}
 	if key := try(r.PKey(1, 0))(r); key != ib.DefaultPKey {
 		t.Errorf("P_Key %#x, want the default partition", key)
@@ -31,7 +32,7 @@ func TestDescribe(t *testing.T) {
 	rows := try(r.GIDs(1))(r)
 	for _, row := range rows {
 		if row.NetIf != port.NetIf || row.GID.Addr().IsUnspecified() || row.Index >= port.GIDTableLen {
-			t.Errorf("GID row %+v on port %+v", row, port)
+			t.Errorf("GID row %+v on port %+v, want one of them", row, port)
 		}
 	}
 	if len(rows) < 2 {
@@ -39,7 +40,7 @@ func TestDescribe(t *testing.T) {
 	}
 	if attr.Caps&ib.CapTimestamp == 0 {
 		if _, err := r.Clock(); !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("clock of a device without timestamps: %v", err)
+			t.Errorf("clock of a device without timestamps: %v, want %v", err, ib.ErrNotSupported)
 		}
 	}
 	for _, err := range []error{second(r.QueryPort(0)), second(r.GIDs(attr.Ports + 1)), second(r.PKey(1, 1<<16)),
@@ -49,7 +50,7 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	if name := try(Open(""))(r); name.Attr().Name != names[0] {
-		t.Errorf("no name opens %s, not the first of %v", name.Attr().Name, names)
+		t.Errorf("no name opens %s, want the first of %v", name.Attr().Name, names)
 	} else {
 		r.must(name.Close())
 	}
@@ -103,7 +104,7 @@ func TestReliableSend(t *testing.T) {
 	r.send(r.a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: r.pieces()})
 	wc := r.wantBoth(1, 2)
 	if wc.Opcode != ib.WCRecv || wc.ByteLen != 3001 || wc.QPN != r.b.Num() || wc.Flags&ib.WCWithImm != 0 {
-		t.Errorf("SEND: completion %+v", wc)
+		t.Errorf("SEND: completion %+v, want %v of 3001 bytes, without immediate, at QP %v", wc, ib.WCRecv, r.b.Num())
 	}
 	r.arrived(3001)
 
@@ -112,7 +113,7 @@ func TestReliableSend(t *testing.T) {
 		Imm: 0x01020304})
 	wc = r.wantBoth(1, 2)
 	if wc.Imm != 0x01020304 || wc.Flags&ib.WCWithImm == 0 || wc.ByteLen != 9 {
-		t.Errorf("SEND with immediate: completion %+v", wc)
+		t.Errorf("SEND with immediate: completion %+v, want 9 bytes and 0x01020304", wc)
 	}
 	r.arrived(9)
 
@@ -120,7 +121,7 @@ func TestReliableSend(t *testing.T) {
 	r.send(r.a, ib.SendWR{ID: 7, Opcode: ib.WRSend, Flags: ib.SendSolicited | ib.SendFence, SGL: r.pieces()[1:2]})
 	r.want(2, ib.WCRecv)
 	if n := try(r.cq.Poll(make([]ib.WC, 4)))(r.rig); n != 0 {
-		t.Errorf("%d completions of an unsignaled request", n)
+		t.Errorf("%d completions of an unsignaled request, want none", n)
 	}
 }
 
@@ -133,7 +134,7 @@ func TestReliableWriteAndRead(t *testing.T) {
 	r.recv(r.b, ib.RecvWR{ID: 2})
 	r.send(r.a, r.remote(ib.WRWriteImm, ib.SendWR{SGL: r.pieces()[:1], Imm: 0xFFEEDDCC}))
 	if wc := r.wantBoth(1, 2); wc.Opcode != ib.WCRecvImm || wc.Imm != 0xFFEEDDCC || wc.ByteLen != 1000 {
-		t.Errorf("WRITE with immediate: completion %+v", wc)
+		t.Errorf("WRITE with immediate: completion %+v, want %v of 1000 bytes, with 0xFFEEDDCC", wc, ib.WCRecvImm)
 	}
 	r.arrived(1000)
 
@@ -191,10 +192,10 @@ func TestRemoteErrors(t *testing.T) {
 			}
 			r.send(a, c.wr)
 			if wc := r.next(r.cq); wc.Status != ib.WCWRFlushErr {
-				t.Errorf("a request after the failure ended with %v", wc.Status)
+				t.Errorf("a request after the failure ended with %v, want %v", wc.Status, ib.WCWRFlushErr)
 			}
 			if attr := try(a.Query())(r); attr.State != ib.StateErr {
-				t.Errorf("the QP is in %v", attr.State)
+				t.Errorf("the QP is in %v, want %v", attr.State, ib.StateErr)
 			}
 		})
 	}
@@ -209,7 +210,7 @@ func newFlushable(t *testing.T) *reliable {
 		access |= ib.FlushGlobal
 		r.must(r.b.Modify(ib.QPAttr{Access: ib.RemoteWrite | ib.FlushGlobal}, ib.AttrAccess))
 		if got := try(r.b.Query())(r.rig).Access; got != ib.RemoteWrite|ib.FlushGlobal {
-			t.Errorf("the QP's rights are %#x", got)
+			t.Errorf("the QP's rights are %#x, want %#x", got, ib.RemoteWrite|ib.FlushGlobal)
 		}
 	}
 	r.to = make([]byte, 4096)
@@ -225,7 +226,7 @@ func TestAtomicWrite(t *testing.T) {
 	wr.RemoteAddr += 8
 	if r.Attr().Caps&ib.CapAtomicWrite == 0 {
 		if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("without the capability: %v", err)
+			t.Errorf("without the capability: %v, want %v", err, ib.ErrNotSupported)
 		}
 		return
 	}
@@ -244,12 +245,12 @@ func TestAtomicWrite(t *testing.T) {
 	for _, length := range []int{0, 7, 9} {
 		wr.SGL = []ib.SGE{sge(r.src, 0, length)}
 		if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("%d bytes: %v", length, err)
+			t.Errorf("%d bytes: %v, want %v", length, err, ib.ErrInvalid)
 		}
 	}
 	wr.SGL = []ib.SGE{sge(r.src, 8190, 8)}
 	if _, err := r.a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("bytes beyond the region: %v", err)
+		t.Errorf("bytes beyond the region: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
@@ -277,7 +278,7 @@ func TestFlush(t *testing.T) {
 	wr.Flush.Level = ib.FlushPersistently // the region does not grant it
 	r.send(r.a, wr)
 	if wc := r.next(r.cq); wc.Err() == nil {
-		t.Errorf("a FLUSH without the right completed: %+v", wc)
+		t.Errorf("a FLUSH without the right completed: %+v, want an error", wc)
 	}
 }
 
@@ -290,17 +291,17 @@ func TestUnreliable(t *testing.T) {
 	r.recv(b, ib.RecvWR{ID: 2, SGL: []ib.SGE{sge(mr, 1000, 100)}})
 	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)}})
 	if wc := r.wantBoth(1, 2); wc.ByteLen != 25 || !bytes.Equal(buf[1000:1025], buf[:25]) {
-		t.Errorf("completion %+v, data %q", wc, buf[1000:1025])
+		t.Errorf("completion %+v, data %q; want 25 bytes, %q", wc, buf[1000:1025], buf[:25])
 	}
 	r.recv(b, ib.RecvWR{ID: 2})
 	r.send(a, ib.SendWR{ID: 1, Opcode: ib.WRWriteImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 25)},
 		RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey(), Imm: 3})
 	if wc := r.wantBoth(1, 2); wc.Imm != 3 || !bytes.Equal(buf[2000:2025], buf[:25]) {
-		t.Errorf("completion %+v, data %q", wc, buf[2000:2025])
+		t.Errorf("completion %+v, data %q; want immediate 3, %q", wc, buf[2000:2025], buf[:25])
 	}
 	for _, op := range []ib.WROpcode{ib.WRRead, ib.WRFetchAdd, ib.WRSendInv, ib.WRFlush, ib.WRAtomicWrite} {
 		if _, err := a.PostSend([]ib.SendWR{{Opcode: op}}); !errors.Is(err, ib.ErrNotSupported) {
-			t.Errorf("%v on UC: %v", op, err)
+			t.Errorf("%v on UC: %v, want %v", op, err, ib.ErrNotSupported)
 		}
 	}
 }
@@ -313,7 +314,7 @@ func TestDatagram(t *testing.T) {
 	copy(buf, "a datagram")
 	to := try(r.pd.CreateAH(r.here()))(r)
 	if got := try(to.Query())(r); got != r.here() {
-		t.Errorf("the handle says %+v", got)
+		t.Errorf("the handle says %+v, want %+v", got, r.here())
 	}
 	wr := ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Flags: ib.SendSignaled, SGL: []ib.SGE{sge(mr, 0, 10)}, Imm: 77,
 		AH: to.Num(), RemoteQPN: b.Num(), RemoteQKey: testQKey}
@@ -329,39 +330,41 @@ func TestDatagram(t *testing.T) {
 		wc := r.wantBoth(1, 2)
 		if wc.ByteLen != ib.GRHLen+10 || wc.SrcQP != sender.Num() || wc.Flags&ib.WCGRH == 0 ||
 			!bytes.Equal(buf[1000+ib.GRHLen:][:10], buf[:10]) {
-			t.Errorf("completion %+v, data %q", wc, buf[1000+ib.GRHLen:][:10])
+			t.Errorf("completion %+v, data %q; want %d bytes with a GRH from QP %v, %q", wc, buf[1000+ib.GRHLen:][:10],
+				ib.GRHLen+10, sender.Num(), buf[:10])
 		}
 		return wc
 	}
 	wc := receive(b)
 	if wc.Imm != 77 {
-		t.Errorf("immediate %d", wc.Imm)
+		t.Errorf("immediate %d, want 77", wc.Imm)
 	}
 	wr.RemoteQKey = 1 << 31 // the QP's own
 	receive(b)
 
 	answer := try(ib.AHFromWC(try(r.GIDs(1))(r), &wc, buf[1000:][:ib.GRHLen]))(r)
 	if answer.DGID != r.gid.GID || answer.SGIDIndex != r.gid.Index || answer.TrafficClass != 32 {
-		t.Errorf("the address that answers is %+v", answer)
+		t.Errorf("the address that answers is %+v, want %v by index %d, traffic class 32", answer, r.gid.GID,
+			r.gid.Index)
 	}
 	for range maxOldAHs + 10 {
 		r.must(to.Modify(answer))
 	}
 	if got := try(to.Query())(r); got != answer {
-		t.Errorf("the modified handle says %+v", got)
+		t.Errorf("the modified handle says %+v, want %+v", got, answer)
 	}
 	wr.RemoteQPN = wc.SrcQP
 	receive(a)
 
 	r.must(to.Close())
 	if n, err := a.PostSend([]ib.SendWR{wr}); n != 0 || !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("a closed handle: %d accepted, %v", n, err)
+		t.Errorf("a closed handle: %d accepted, %v; want 0 and %v", n, err, ib.ErrInvalid)
 	}
 	other := try(r.AllocPD())(r)
 	foreign := try(other.CreateAH(r.here()))(r)
 	wr.AH = foreign.Num()
 	if _, err := a.PostSend([]ib.SendWR{wr}); !errors.Is(err, ib.ErrForeign) {
-		t.Errorf("a handle of another PD: %v", err)
+		t.Errorf("a handle of another PD: %v, want %v", err, ib.ErrForeign)
 	}
 }
 
@@ -381,15 +384,15 @@ func TestMulticast(t *testing.T) {
 		r.must(q.AttachMulticast(group))
 		r.must(q.DetachMulticast(group))
 		if err := q.DetachMulticast(group); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("left %v twice: %v", group.Addr(), err)
+			t.Errorf("left %v twice: %v, want %v", group.Addr(), err, ib.ErrInvalid)
 		}
 		r.must(q.AttachMulticast(group))
 	}
 	if err := q.AttachMulticast(r.gid.GID); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("a group that is none: %v", err)
+		t.Errorf("a group that is none: %v, want %v", err, ib.ErrInvalid)
 	}
 	if err := r.newQP(ib.RC).AttachMulticast(v6); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("an RC QP: %v", err)
+		t.Errorf("an RC QP: %v, want %v", err, ib.ErrInvalid)
 	}
 	r.must(q.Close())
 }
@@ -411,7 +414,7 @@ func TestBatches(t *testing.T) {
 	}
 	posted, err := b.PostRecv(recvs)
 	if posted < depth || posted == len(recvs) || !errors.Is(err, ib.ErrQueueFull) {
-		t.Fatalf("%d receives accepted: %v", posted, err)
+		t.Fatalf("%d receives accepted: %v; want %d or more, but not all, %v", posted, err, depth, ib.ErrQueueFull)
 	}
 	r.send(a, sends[:depth]...)
 	var sent, received uint64
@@ -422,7 +425,7 @@ func TestBatches(t *testing.T) {
 			want = &received
 			wc.ID -= 1000
 			if got := binary.BigEndian.Uint64(buf[8*wc.ID:]); got != wc.ID {
-				t.Errorf("message %d carried %d", wc.ID, got)
+				t.Errorf("message %d carried %d, want %d", wc.ID, got, wc.ID)
 			}
 		}
 		if wc.Err() != nil || wc.ID != *want {
@@ -434,7 +437,7 @@ func TestBatches(t *testing.T) {
 	// If a request in the middle is invalid, those before it are posted.
 	sends[40].SGL = make([]ib.SGE, 1)
 	if n, err := a.PostSend(sends[:60]); n != 40 || !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("%d accepted before a bad one: %v", n, err)
+		t.Errorf("%d accepted before a bad one: %v; want 40 and %v", n, err, ib.ErrInvalid)
 	}
 	if _, err := a.PostRecv(make([]ib.RecvWR, 0)); err != nil {
 		t.Errorf("nothing to post: %v", err)
@@ -455,7 +458,7 @@ func TestExtendedPolling(t *testing.T) {
 			Imm: i})
 		if wc := r.wantBoth(1, 2); wc.Imm != i || wc.ByteLen != 3 || wc.QPN != b.Num() || wc.Opcode != ib.WCRecv ||
 			string(buf[:3]) != "abc" {
-			t.Errorf("completion %+v", wc)
+			t.Errorf("completion %+v, want %v of 3 bytes, immediate %d, at QP %v", wc, ib.WCRecv, i, b.Num())
 		}
 	}
 	r.must(a.Modify(ib.QPAttr{State: ib.StateErr}, ib.AttrState))
@@ -466,6 +469,6 @@ func TestExtendedPolling(t *testing.T) {
 		}
 	}
 	if n := try(cq.Poll(make([]ib.WC, 4)))(r); n != 0 {
-		t.Errorf("%d completions more", n)
+		t.Errorf("%d completions more, want none", n)
 	}
 }

@@ -55,18 +55,18 @@ func TestWaiter(t *testing.T) {
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := during(ctx, cancel); !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled: %v", err)
+			t.Errorf("canceled: %v, want %v", err, context.Canceled)
 		}
 		if err := during(t.Context(), write); err != nil {
 			t.Errorf("after a canceled wait: %v", err)
 		}
 	}
 	if err := during(t.Context(), w.close); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("closed: %v", err)
+		t.Errorf("closed: %v, want %v", err, ib.ErrClosed)
 	}
 	write()
 	w.close()
 	if err := w.wait(t.Context(), take); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("waits on after it was closed: %v", err)
+		t.Errorf("waits on after it was closed: %v, want %v", err, ib.ErrClosed)
 	}
 }

@@ -82,10 +82,11 @@ func TestAddr(t *testing.T) {
 		s := newSite(t, on(n), Options{})
 		a, b := s.connect(t, Options{Local: netip.MustParseAddrPort("192.0.2.1:4321")})
 		if a.LocalAddr() != b.RemoteAddr() || b.LocalAddr() != a.RemoteAddr() || b.LocalAddr() != s.l.Addr() {
-			t.Errorf("client %v to %v, server %v to %v", a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr())
+			t.Errorf("client %v to %v, server %v to %v; want %v, %v and %v", a.LocalAddr(), a.RemoteAddr(),
+				b.LocalAddr(), b.RemoteAddr(), b.RemoteAddr(), a.RemoteAddr(), s.l.Addr())
 		}
 		if got := a.LocalAddr().String(); got != "192.0.2.1:4321" || a.LocalAddr().Network() != "rsocket" {
-			t.Errorf("the client is %v of %s", got, a.LocalAddr().Network())
+			t.Errorf("the client is %v of %s; want 192.0.2.1:4321 of rsocket", got, a.LocalAddr().Network())
 		}
 	})
 }
@@ -222,7 +223,7 @@ func TestOptions(t *testing.T) {
 				t.Errorf("%s out of range: %v, want an *ib.AttrError", attr, err)
 			}
 			if _, err := Listen(ctx, s.b, ":0", o); !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("Listen with %s out of range: %v", attr, err)
+				t.Errorf("Listen with %s out of range: %v, want %v", attr, err, ib.ErrInvalid)
 			}
 		}
 		if _, err := Dial(ctx, s.a, "192.0.2.2", Options{}); err == nil {
@@ -289,7 +290,7 @@ func TestNoCQ(t *testing.T) {
 			t.Errorf("endpoint: %v, want ErrLimit", err)
 		}
 		if n := pds.Load(); n != 0 {
-			t.Errorf("%d protection domains are left", n)
+			t.Errorf("%d protection domains are left, want none", n)
 		}
 	})
 }

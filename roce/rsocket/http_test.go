@@ -93,7 +93,7 @@ func browse(t *testing.T, open medium, size int64) {
 	}
 	all.Wait()
 	if n := accepted.Load(); n > 4 {
-		t.Errorf("%d connections for at most 4 requests at a time: they were not kept alive", n)
+		t.Errorf("%d connections, want at most 4 for 4 requests at a time: they were not kept alive", n)
 	}
 }
 

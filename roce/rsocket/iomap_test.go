@@ -32,11 +32,11 @@ func TestMap(t *testing.T) {
 		for i, c := range []struct{ owner, writer *Conn }{{p.a, p.b}, {p.b, p.a}} {
 			buf, data := make([]byte, 300_000), random(uint64(i), 250_000)
 			if off, err := c.owner.Map(buf, ib.RemoteWrite, 5000); err != nil || off != 5000 {
-				t.Fatalf("Map: %d, %v", off, err)
+				t.Fatalf("Map: %d, %v; want 5000", off, err)
 			}
 			meet(t, c.owner, c.writer)
 			if n, err := c.writer.WriteAt(data, 5000+1234); err != nil || n != len(data) {
-				t.Fatalf("WriteAt: %d, %v", n, err)
+				t.Fatalf("WriteAt: %d, %v; want %d", n, err, len(data))
 			}
 			meet(t, c.writer, c.owner)
 			if !bytes.Equal(buf[1234:1234+len(data)], data) {

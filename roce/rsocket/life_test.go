@@ -235,7 +235,7 @@ func TestOddSizes(t *testing.T) {
 			got = append(got, buf[:n]...)
 		}
 		if !bytes.Equal(got, data) {
-			t.Errorf("read %d bytes that are not the %d written", len(got), len(data))
+			t.Errorf("read %d bytes, want the %d written", len(got), len(data))
 		}
 	})
 }

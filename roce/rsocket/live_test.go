@@ -130,7 +130,7 @@ func TestMany(t *testing.T) {
 	}
 	ends.Wait()
 	if n := s.pds.Load(); n != pds {
-		t.Errorf("%d protection domains, %d before", n, pds)
+		t.Errorf("%d protection domains, want %d as before", n, pds)
 	}
 	require.Until(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
 }

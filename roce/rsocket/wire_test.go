@@ -75,7 +75,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := parseRecord(r.append(nil))
 		if err != nil || again != r {
-			t.Errorf("%+v became %+v, %v", r, again, err)
+			t.Errorf("%+v, %v; want %+v", again, err, r)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestOpening(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(buf[:8]) != "datadata" {
-			t.Errorf("read %q", buf[:8])
+			t.Errorf("read %q, want %q", buf[:8], "datadata")
 		}
 		if n := r.want(msgCredits, 16+9); n != sgeLen {
 			t.Errorf("a grant with %d bytes, want an entry", n)
@@ -159,7 +159,7 @@ func TestCredits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := string(r.h.ep.data[:16]); got != "onetwothreefour+" {
-			t.Errorf("the buffer holds %q", got)
+			t.Errorf("the buffer holds %q, want %q", got, "onetwothreefour+")
 		}
 
 		write("fifth")
@@ -175,7 +175,7 @@ func TestCredits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := string(r.h.ep.data[100:105]); got != "fifth" {
-			t.Errorf("the buffer holds %q", got)
+			t.Errorf("the buffer holds %q, want %q", got, "fifth")
 		}
 	})
 }
@@ -289,7 +289,7 @@ func FuzzMessages(f *testing.F) {
 			c.in.consumed(len(first) + len(second))
 			c.grant()
 			if sum := c.in.avail + c.in.offered + c.in.freed; sum != c.in.size || c.in.offered < 0 {
-				t.Fatalf("the receive buffer does not add up: %+v", c.in)
+				t.Fatalf("the receive buffer does not add up: %+v; want a sum of %d, none negative", c.in, c.in.size)
 			}
 			if n := c.out.room(); n > 0 {
 				c.out.take(n)

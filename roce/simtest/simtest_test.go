@@ -42,10 +42,10 @@ func TestRepeats(t *testing.T) {
 			again = run(seed)
 		}
 		if again != first {
-			t.Errorf("seed %d: the packets of two runs differ", seed)
+			t.Errorf("seed %d: the packets of two runs differ: %v, want %v", seed, again, first)
 		}
 		if other := seen[first]; other != 0 {
-			t.Errorf("seeds %d and %d: the packets are the same", other, seed)
+			t.Errorf("seeds %d and %d: the packets are the same, want others", other, seed)
 		}
 		seen[first] = seed
 	}
@@ -120,7 +120,7 @@ func TestTime(t *testing.T) {
 		}
 	})
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("the simulation of a minute took %v", took)
+		t.Errorf("the simulation of a minute took %v, want at most %v", took, time.Minute)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestLadder(t *testing.T) {
 			text := l.Text(c.opts)
 			for line := range strings.Lines(text) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > c.limit {
-					t.Errorf("row of %d cells, %d allowed: %s", n, c.limit, line)
+					t.Errorf("row of %d cells, want at most %d: %s", n, c.limit, line)
 				}
 			}
 			golden(t, c.name, text)
@@ -190,7 +190,7 @@ func TestHostileText(t *testing.T) {
 			t.Errorf("control character in %q", line)
 		}
 		if n := utf8.RuneCountInString(line); n > 80+16 { // spans of centuries are wider than their column
-			t.Errorf("row of %d cells: %s", n, line)
+			t.Errorf("row of %d cells, want at most %d: %s", n, 80+16, line)
 		}
 	}
 }

@@ -246,7 +246,7 @@ func (j *job) use(a action, with map[string]string) (string, error) {
 	var all strings.Builder
 	for _, s := range a.Runs.Steps {
 		if s.Shell != "bash" || s.Uses != "" || s.Name == "" {
-			j.t.Fatalf("step %+v", s)
+			j.t.Fatalf("step %+v, want bash, with a name", s)
 		}
 		out, err := j.run(s, values)
 		fmt.Fprintf(&all, "## %s\n%s", s.Name, out)
@@ -280,7 +280,7 @@ func (j *job) play(file string) {
 		}
 	}
 	if used != 1 {
-		j.t.Errorf("the action was used %d times", used)
+		j.t.Errorf("the action was used %d times, want once", used)
 	}
 	for n, o := range a.Outputs {
 		if info, err := os.Stat(j.evaluate(o.Value, j.outputs)); err != nil {
@@ -374,7 +374,7 @@ func TestGo(t *testing.T) {
 	j.play("go.yml")
 	for _, v := range j.env {
 		if strings.HasPrefix(v, "LD_") {
-			t.Errorf("a project in Go has %s", v)
+			t.Errorf("a project in Go has %s, want none such", v)
 		}
 	}
 }
@@ -407,6 +407,6 @@ func TestFails(t *testing.T) {
 	j := newJob(t, sudo(t))
 	out, err := j.use(read[action](t, "action.yml"), map[string]string{"netif": "no such"})
 	if err == nil || !strings.Contains(out, "::error::the daemon does not run: ") || !strings.Contains(out, "no such") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v, want that there is no such daemon\n%s", err, out)
 	}
 }

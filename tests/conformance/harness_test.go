@@ -106,7 +106,7 @@ func TestVerdicts(t *testing.T) {
 				t.Error("the run is broken off")
 			}
 			if took > time.Second {
-				t.Errorf("it took %v: a half has waited for its limit", took)
+				t.Errorf("it took %v, want at most %v: a half has waited for its limit", took, time.Second)
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestDeadline(t *testing.T) {
 	waits := func(e *End) { hear[int](e, "never told") }
 	r, took := play(t, Case{Name: "t/wait", Active: waits, Passive: waits}, Options{Limit: limit})
 	if r.Err == nil || r.Broken || !strings.Contains(r.Err.Error(), errDeadline.Error()) || took != limit {
-		t.Errorf("waiting halves: %+v after %v", r, took)
+		t.Errorf("waiting halves: %+v after %v, want %v after %v", r, took, errDeadline, limit)
 	}
 	hangs := func(*End) { time.Sleep(late) }
 	for name, c := range map[string]Case{
@@ -128,7 +128,7 @@ func TestDeadline(t *testing.T) {
 		"closing": {Name: "t/hang", Alone: func(e *End) { e.own("thing", func() error { hangs(e); return nil }) }},
 	} {
 		if r, took := play(t, c, Options{Limit: limit}); r.Err == nil || !r.Broken || took > limit+2*grace {
-			t.Errorf("%s: %+v after %v", name, r, took)
+			t.Errorf("%s: %+v after %v, want it broken after %v or soon", name, r, took, limit)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestHangUp(t *testing.T) {
 	r, _ := play(t, Case{Name: "t/gone", Active: func(e *End) { hear[int](e, "never told") },
 		Passive: func(e *End) { e.s.wire.conn.Close() }}, Options{})
 	if r.Err == nil || !r.Broken || !strings.Contains(r.Err.Error(), "control connection") {
-		t.Errorf("%+v", r)
+		t.Errorf("%+v, want the control connection broken", r)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestIntroduction(t *testing.T) {
 		}
 		p.GIDIndex = 7
 		if err := meet(p, ""); !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "no row 7") {
-			t.Errorf("a row that is not there: %v", err)
+			t.Errorf("a row that is not there: %v, want %v and %q", err, ib.ErrInvalid, "no row 7")
 		}
 	})
 }
@@ -189,7 +189,7 @@ func TestCases(t *testing.T) {
 		pair := c.Active != nil && c.Passive != nil && c.Alone == nil
 		alone := c.Active == nil && c.Passive == nil && c.Alone != nil
 		if !pair && !alone || !strings.Contains(c.Name, "/") || strings.ContainsAny(c.Name, " \t") {
-			t.Errorf("case %s: pair %v, alone %v", c.Name, pair, alone)
+			t.Errorf("case %s: pair %v, alone %v; want one, and a name with a slash", c.Name, pair, alone)
 		}
 	}
 	for _, d := range Deviations {

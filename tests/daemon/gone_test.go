@@ -121,11 +121,11 @@ func hearsOfDeath(t *testing.T, d *daemon, n *tenant) {
 	_, redial := client.Dial(t.Context(), client.Options{Socket: d.socket})
 	for i, err := range []error{post, recv, n.cq.Arm(false)} {
 		if !errors.Is(err, client.ErrGone) {
-			t.Errorf("verb %d: %v", i, err)
+			t.Errorf("verb %d: %v, want %v", i, err, client.ErrGone)
 		}
 	}
 	if !errors.Is(redial, syscall.ECONNREFUSED) {
-		t.Errorf("dial what has ended: %v", redial)
+		t.Errorf("dial what has ended: %v, want %v", redial, syscall.ECONNREFUSED)
 	}
 	if err := errors.Join(n.qps[0].Close(), n.cq.Close()); err != nil {
 		t.Errorf("closing what is gone: %v", err)

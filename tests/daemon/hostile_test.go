@@ -66,7 +66,7 @@ func TestHostile(t *testing.T) {
 			}
 			for _, w := range c.want {
 				if r.Counts[w] == 0 {
-					t.Errorf("the attack tries too little: %v", r.Counts)
+					t.Errorf("the attack tries too little: %v, want some of each", r.Counts)
 				}
 			}
 			t.Log(fmt.Sprint(r.Counts))
@@ -90,7 +90,8 @@ func TestNoDescriptors(t *testing.T) {
 		d, err := client.Dial(t.Context(), client.Options{Socket: a.socket})
 		if err != nil {
 			if !errors.Is(err, ib.ErrLimit) || !strings.Contains(err.Error(), "LimitNOFILE=") {
-				t.Errorf("when there are no descriptors, who connects hears %v", err)
+				t.Errorf("when there are no descriptors, who connects hears %v, want %v and %q", err, ib.ErrLimit,
+					"LimitNOFILE=")
 			}
 			break
 		}

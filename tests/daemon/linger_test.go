@@ -114,7 +114,7 @@ func TestManyLingering(t *testing.T) {
 	r.open()
 	if err := unix.Sendmsg(r.fds[0], []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); !errors.Is(err,
 		unix.EPIPE) {
-		t.Errorf("the socket of events takes descriptors: %v", err)
+		t.Errorf("the socket of events takes descriptors: %v, want %v", err, unix.EPIPE)
 	}
 	r.close()
 	var list []*raw
@@ -141,7 +141,7 @@ func TestManyLingering(t *testing.T) {
 	}
 	others.goesOn(100)
 	if n := a.threads(); n > threads+moreThreads {
-		t.Errorf("%d threads, %d before", n, threads)
+		t.Errorf("%d threads, want at most %d", n, threads+moreThreads)
 	}
 	a.returnsTo(before)
 }

@@ -44,7 +44,7 @@ func TestManyRegions(t *testing.T) {
 		ask[abi.RegReply](q.raw, abi.OpRegMR, q.memory(q.file))
 	}
 	if n := a.usage().memfds; n > memfds {
-		t.Errorf("%d mappings of memfds, %d with one registration", n, memfds)
+		t.Errorf("%d mappings of memfds, want %d as with one registration", n, memfds)
 	}
 	others.goesOn(10)
 	q.close()
@@ -88,7 +88,8 @@ func TestManyMappings(t *testing.T) {
 			}
 		}
 		if !errors.Is(refused, ib.ErrLimit) || !strings.Contains(refused.Error(), "vm.max_map_count") {
-			t.Errorf("%s: after %d, of %d mappings that a process has, refused with %v", what, made, most, refused)
+			t.Errorf("%s: after %d, of %d mappings that a process has, refused with %v, want %v and vm.max_map_count",
+				what, made, most, refused, ib.ErrLimit)
 		}
 		t.Logf("%s: %d, then: %v", what, made, refused)
 		others.goesOn(10)

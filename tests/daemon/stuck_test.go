@@ -49,7 +49,7 @@ func TestStuck(t *testing.T) {
 		}
 		a.forgets(c.pid)
 		if now := a.usage(); now.goroutines <= before.goroutines || now.memfds <= before.memfds {
-			t.Errorf("no worker waits for the page, or the memory that it reads next is not mapped: %+v, before %+v",
+			t.Errorf("no worker waits for the page, or what it reads next is not mapped: %+v, want more than %+v",
 				now, before)
 		}
 		others.goesOn(100)

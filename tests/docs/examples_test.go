@@ -14,7 +14,7 @@ import (
 func TestExamplesUsage(t *testing.T) {
 	mains, err := filepath.Glob("../../examples/*/main.go")
 	if err != nil || len(mains) < 5 {
-		t.Fatalf("got examples %v, %v", mains, err)
+		t.Fatalf("got examples %v, %v; want at least 5", mains, err)
 	}
 	for _, main := range mains {
 		name := filepath.Base(filepath.Dir(main))

@@ -35,10 +35,10 @@ func TestBesideKernel(t *testing.T) {
 	}
 
 	if got := bare("ls", "/sys/class/infiniband").ok(t); got != "rxe0\n" {
-		t.Fatalf("without the library there is %q", got)
+		t.Fatalf("without the library there is %q, want %q", got, "rxe0\n")
 	}
 	if got := over("ls", "/sys/class/infiniband").ok(t); got != "goroce_lo\n" {
-		t.Errorf("over the library there is %q", got)
+		t.Errorf("over the library there is %q, want %q", got, "goroce_lo\n")
 	}
 	for _, c := range []struct {
 		what string
@@ -51,12 +51,12 @@ func TestBesideKernel(t *testing.T) {
 	} {
 		out := over(c.args...).ok(t)
 		if strings.Contains(out, "rxe0") || strings.Contains(out, "goroce_lo") != c.want {
-			t.Errorf("%s: ibv_devices says\n%s", c.what, out)
+			t.Errorf("%s: want goroce_lo %v, and no rxe0: ibv_devices says\n%s", c.what, c.want, out)
 		}
 	}
 	out, err := over("env", "LD_LIBRARY_PATH=", "rping", "-s", "-a", h.addr.String()).wait(t)
 	if err == nil || !strings.Contains(out, "No RDMA devices were detected") {
-		t.Errorf("rping with the preload only: %v\n%s", err, out)
+		t.Errorf("rping with the preload only: %v, want no devices\n%s", err, out)
 	}
 	server := over("rping", "-s", "-a", h.addr.String(), "-C", "5")
 	h.awaitListener(t, server)

@@ -92,11 +92,11 @@ func testRnic(t *testing.T, h *host, start func(h *host, args ...string) *proces
 	names := slices.Sorted(maps.Keys(rnicDeviations))
 	out, err := start(h, "-test.v", "-test.skip", "^"+strings.Join(names, "$|^")+"$").wait(t)
 	if err != nil || strings.Contains(out, "Sanitizer") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v, want no error, none of a sanitizer\n%s", err, out)
 	}
 	passed := strings.Count(out, "\n--- PASS: ")
 	if skipped := regexp.MustCompile(`(?m)^ *--- SKIP: .*\n.*`).FindString(out); skipped != "" || passed < 40 {
-		t.Errorf("%d tests passed, and one was skipped: %q", passed, skipped)
+		t.Errorf("%d tests passed, and one was skipped: %q; want 40 or more, and none", passed, skipped)
 	}
 	for _, name := range names {
 		out, err := start(h, "-test.v", "-test.run", "^"+name+"$").wait(t)
@@ -198,6 +198,6 @@ func judge(t *testing.T, out string, err error) {
 		})
 	}
 	if !t.Failed() && (err != nil || malformed != nil) || passed < 1300 {
-		t.Errorf("after %d cases: %v, %v\n%s", passed, err, malformed, out[max(0, len(out)-2000):])
+		t.Errorf("after %d cases, want 1300 or more: %v, %v\n%s", passed, err, malformed, out[max(0, len(out)-2000):])
 	}
 }

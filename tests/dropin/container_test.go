@@ -59,6 +59,6 @@ func TestDaemonInContainer(t *testing.T) {
 	})
 	out, err := h.run(t, "env", "GOROCE_DEBUG=1", "ibv_rc_pingpong", "-g", "0").wait(t)
 	if err == nil || !strings.Contains(out, "in another PID namespace") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v, want that it is in another PID namespace\n%s", err, out)
 	}
 }

@@ -49,7 +49,7 @@ func TestExampleCPP(t *testing.T) {
 	var exit *exec.ExitError
 	if out, err := cmd.CombinedOutput(); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
 		!strings.HasPrefix(string(out), "ping: open the first device: ") {
-		t.Errorf("without a device: %v\n%s", err, out)
+		t.Errorf("without a device: %v, want exit code 1 and the reason\n%s", err, out)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestCMHostile(t *testing.T) {
 		return h.daemon.descriptors(t) <= descriptors
 	})
 	if now := h.daemon.resident(t); now > memory+128<<10 {
-		t.Errorf("the daemon has %d kB, before %d kB", now, memory)
+		t.Errorf("the daemon has %d kB, want at most %d kB", now, memory+128<<10)
 	}
 }
 
@@ -72,7 +72,8 @@ func (h *host) fuzzCM(t *testing.T, program string) {
 		p := h.run(t, program, "fuzz", h.addr.String(), strconv.FormatUint(seed, 10), "5000")
 		out, err := p.wait(t)
 		if err != nil || strings.HasPrefix(out, "0 of") {
-			t.Errorf("%v\n%s\ngo test ./tests/dropin -run TestCMHostile/fuzz -rdmacm.seed=%d", err, out, seed)
+			t.Errorf("%v, want more than 0\n%s\ngo test ./tests/dropin -run TestCMHostile/fuzz -rdmacm.seed=%d", err,
+				out, seed)
 		}
 	}
 }

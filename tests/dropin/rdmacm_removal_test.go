@@ -45,7 +45,7 @@ func TestDeviceRemovalRping(t *testing.T) {
 	h.run(t, "rping", "-c", "-C", "1", "-a", h.addr.String()).ok(t)
 	h.killDaemon(t)
 	if out, err := p.wait(t); err == nil || !strings.Contains(strings.ToLower(out), "device removal") {
-		t.Errorf("%v, it says\n%s", err, out)
+		t.Errorf("%v, want the device's removal; it says\n%s", err, out)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestConnectionsScale(t *testing.T) {
 			h.awaitListener(t, server)
 			out := h.run(t, "cmtime", "-s", h.addr.String(), "-c", n).ok(t)
 			if !strings.Contains(out, "\ndestroy ") {
-				t.Errorf("cmtime says\n%s", out)
+				t.Errorf("cmtime, want a row of destroy, says\n%s", out)
 			}
 			server.mustRun(t)
 			_, _ = server.signal(t, syscall.SIGTERM)

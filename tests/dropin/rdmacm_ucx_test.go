@@ -23,7 +23,7 @@ func ucxConnect(t *testing.T, server, client *host) {
 	s := server.run(t, args("server")...)
 	server.awaitListener(t, s)
 	if out := client.run(t, args("client")...).ok(t); !strings.Contains(out, "1048576 bytes came back\n") {
-		t.Errorf("the client says\n%s", out)
+		t.Errorf("the client, want %q, says\n%s", "1048576 bytes came back\n", out)
 	}
 	s.ok(t)
 	for _, h := range []*host{server, client} {

@@ -83,7 +83,7 @@ func TestRunTogether(t *testing.T) {
 	}
 	log, err := os.ReadFile(filepath.Join(u.dir, "goroce", "goroced.log"))
 	if err != nil || len(log) > 0 {
-		t.Errorf("the log says %q, %v", log, err)
+		t.Errorf("the log says %q, %v; want nothing", log, err)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestRunKeeps(t *testing.T) {
 	p := u.do(t, "run", "--", "sleep", "1000")
 	p.becomes(t, "sleep")
 	if got := u.status(t).Clients; got != 1 {
-		t.Errorf("%d clients while the program runs", got)
+		t.Errorf("%d clients while the program runs, want 1", got)
 	}
 	_, _ = p.signal(t, syscall.SIGTERM) // the daemon then has no client, and ends (newUser)
 }
@@ -130,7 +130,7 @@ func TestRunKeepsForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := u.status(t).Clients; got != 1 {
-		t.Errorf("%d clients while a program runs that the first has started", got)
+		t.Errorf("%d clients while a program runs that the first has started, want 1", got)
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil { // the daemon then has no client, and ends (newUser)
 		t.Error(err)
@@ -150,7 +150,7 @@ func TestRunSignal(t *testing.T) {
 	out, err := p.signal(t, syscall.SIGTERM)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "caught") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("%v, want exit code 3 and %q: %s", err, "caught", out)
 	}
 	p = u.do(t, "run", "--", "sleep", "1000")
 	p.becomes(t, "sleep")
@@ -207,7 +207,7 @@ func TestRunReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := u.do(t, "run", "--", "ls", "/sys/class/infiniband").ok(t); got != "goroce_lo\n" {
-		t.Errorf("the program sees %q", got)
+		t.Errorf("the program sees %q, want %q", got, "goroce_lo\n")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestRunBuilds(t *testing.T) {
 	outs.Range(func(any, any) bool { n++; return true })
 	entries, err := os.ReadDir(filepath.Join(u.dir, ".cache", "goroce"))
 	if n != 1 || err != nil || len(entries) != 1 {
-		t.Errorf("%d places, in the cache are %v, %v", n, entries, err)
+		t.Errorf("%d places, in the cache are %v, %v; want one", n, entries, err)
 	}
 }
 
@@ -247,6 +247,6 @@ func TestEnv(t *testing.T) {
 	out, err := h.start(t, goroced, "env", "--socket", "/nowhere/s").wait(t)
 	if err != nil || !strings.Contains(out, "goroced: env: cannot reach goroced: /nowhere/s") ||
 		!strings.Contains(out, "export GOROCED_SOCKET='/nowhere/s'\n") {
-		t.Errorf("without a daemon: %v\n%s", err, out)
+		t.Errorf("without a daemon: %v, want the reason and the variables\n%s", err, out)
 	}
 }

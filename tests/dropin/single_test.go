@@ -32,7 +32,7 @@ func TestCounters(t *testing.T) {
 	h := newHost(t, nil)
 	const counter = "/sys/class/infiniband/goroce_lo/ports/1/hw_counters/sent_pkts"
 	if got := h.run(t, "cat", counter).ok(t); got != "0\n" {
-		t.Errorf("at first it is %q", got)
+		t.Errorf("at first it is %q, want %q", got, "0\n")
 	}
 	const packets = "100"
 	s := h.start(t, goroced, "pingpong", "--socket", h.socket, "-p", "18599", "-n", packets)
@@ -41,17 +41,17 @@ func TestCounters(t *testing.T) {
 	s.ok(t)
 	got := strings.TrimSpace(h.run(t, "cat", counter).ok(t))
 	if len(got) < len(packets) {
-		t.Errorf("after a ping-pong it is %s", got)
+		t.Errorf("after a ping-pong it is %s, want more than %s", got, packets)
 	}
 	out, err := h.run(t, "sh", "-c", "echo 0 >"+counter).wait(t)
 	if err == nil || !strings.Contains(out, "ermission denied") {
-		t.Errorf("written to: %v, %s", err, out)
+		t.Errorf("written to: %v, %s, want permission denied", err, out)
 	}
 	if got := h.run(t, "cat", path.Join(path.Dir(counter), "lifespan")).ok(t); got != "0\n" {
 		t.Errorf("counters are kept for %q ms, want not at all", got)
 	}
 	if out, err := h.run(t, "cat", counter+"s").wait(t); err == nil {
-		t.Errorf("one that is not there: %s", out)
+		t.Errorf("one that is not there: %s, want an error", out)
 	}
 }
 

@@ -219,7 +219,7 @@ func TestVerbsHostile(t *testing.T) {
 		told += strings.Count(out, "request ")
 	}
 	if *hostileSeed == 0 && told < len(seeds)/2 {
-		t.Errorf("the library noticed only %d lies in %d walks", told, len(seeds))
+		t.Errorf("the library noticed only %d lies in %d walks, want at least half", told, len(seeds))
 	}
 }
 

@@ -67,7 +67,7 @@ func (h *host) listed(t *testing.T, cmd *exec.Cmd, atLeast int) {
 	kinds := h.kinds(t)
 	lines := registered.FindAllStringSubmatch(p.out.String(), -1)
 	if len(lines) < atLeast {
-		t.Errorf("only %d regions:\n%s", len(lines), p.out.String())
+		t.Errorf("only %d regions, want at least %d:\n%s", len(lines), atLeast, p.out.String())
 	}
 	for _, l := range lines {
 		if key, want, name := l[1], l[2], l[3]; kinds[key] != want {

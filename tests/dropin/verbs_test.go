@@ -76,7 +76,7 @@ func TestVerbsProtocol(t *testing.T) {
 		}
 	}
 	if n < 7 {
-		t.Errorf("only %d declarations in docs/abi.md", n)
+		t.Errorf("only %d declarations in docs/abi.md, want at least 7", n)
 	}
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([a-z -]+) [^|]*\|[^|]*\|[^|]*\|[^|]*\|$`)
 	names := map[string]string{}
@@ -118,7 +118,7 @@ func TestVerbsLoaded(t *testing.T) {
 	program := compile(t, "testdata/verbs_dlopen.c")
 	h := newHost(t, nil)
 	if out := h.run(t, program).ok(t); !strings.Contains(out, "goroce_") || !strings.Contains(out, "port state 4") {
-		t.Errorf("it says\n%s", out)
+		t.Errorf("want %q and %q, it says\n%s", "goroce_", "port state 4", out)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestVerbsEnd(t *testing.T) {
 			out := h.with(t, []string{"LD_LIBRARY_PATH=" + h.libs}, program, "arguments")
 			if text, err := out.wait(t); err == nil || strings.Count(text, "goroce: ") != 1 ||
 				!regexp.MustCompile("(?m)^goroce: no RDMA device: .*start one with `goroced serve`").MatchString(text) {
-				t.Errorf("without a daemon: %v\n%s", err, text)
+				t.Errorf("without a daemon: %v, want one line that says to start one\n%s", err, text)
 			}
 			quiet := []string{"LD_LIBRARY_PATH=" + h.libs, "GOROCE_QUIET=1"}
 			if text, _ := h.with(t, quiet, program, "arguments").wait(t); strings.Contains(text, "goroce:") {

@@ -70,7 +70,7 @@ func TestWhyTable(t *testing.T) {
 		if _, refused, ok := strings.Cut(said[1][0], "refused: "); ok && refused != "<nil>" {
 			asks += ". In Go `PostSend` refuses it: " + refused
 		} else if said[0] != said[1] {
-			t.Errorf("%s: got of a program in C\n%q\nof one in Go\n%q", way.name, said[0], said[1])
+			t.Errorf("%s: got of a program in C\n%q\nwant as of one in Go\n%q", way.name, said[0], said[1])
 		}
 		if said[0][0] == "" {
 			t.Errorf("%s: nothing says why it has failed", way.name)
@@ -141,7 +141,7 @@ func (h *host) why(t *testing.T, qpn string) string {
 	var list []struct{ Failed, Refused string }
 	out := h.start(t, goroced, "why", "--json", "--admin", h.dir+"/a", qpn).ok(t)
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
-		t.Fatalf("QP %s: %v: %s", qpn, err, out)
+		t.Fatalf("QP %s: %v, want one story: %s", qpn, err, out)
 	}
 	text := list[0].Failed
 	if text == "" {

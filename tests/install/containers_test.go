@@ -40,7 +40,7 @@ func TestContainers(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n+ : all is well\n") ||
 		!regexp.MustCompile(`(?m)^ 65536 +5000 +\d`).Match(out) || !strings.Contains(string(out), "1000 iters in ") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v, want that all is well\n%s", err, out)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestImage(t *testing.T) {
 		digests = append(digests, m[1])
 		sum := output(t, "sh", "-c", "tar -xOf "+image+" blobs/sha256/"+m[1]+" | sha256sum")
 		if !strings.HasPrefix(sum, m[1]) {
-			t.Errorf("blob %s has the sum %s", m[1], sum)
+			t.Errorf("blob %s has the sum %s, want that of its name", m[1], sum)
 		}
 		// Of a blob that is no layer tar lists nothing.
 		list, _ := exec.Command("sh", "-c", "tar -xOf "+image+" blobs/sha256/"+m[1]+" | tar -tz").Output()

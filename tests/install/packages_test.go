@@ -64,7 +64,7 @@ func TestLintian(t *testing.T) {
 		out := output(t, lintian, "--allow-root", "--fail-on", "error,warning",
 			filepath.Join(dir, "goroced_"+version+"-1_"+arch+".deb"))
 		if strings.TrimSpace(out) != "" {
-			t.Errorf("%s: %s", arch, out)
+			t.Errorf("%s: %s, want nothing", arch, out)
 		}
 	}
 }

@@ -85,7 +85,8 @@ func TestArchives(t *testing.T) {
 				libs, err := f.ImportedLibraries()
 				_ = f.Close()
 				if f.Machine != machine || err != nil || (name == "bin/goroced") != (len(libs) == 0) {
-					t.Errorf("%s is for %v and needs %v, %v", name, f.Machine, libs, err)
+					t.Errorf("%s is for %v, want %v, and needs %v, %v; want none only of bin/goroced", name, f.Machine,
+						machine, libs, err)
 				}
 			}
 			for _, name := range []string{"lib/systemd/system/goroced.service", "lib/systemd/system/goroced.socket",
@@ -101,7 +102,7 @@ func TestArchives(t *testing.T) {
 				"share/doc/goroced/examples/kubernetes/example/job.yaml"} {
 				if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 ||
 					info.Mode().Perm() != 0o644 {
-					t.Errorf("%s: %v, %v", name, info, err)
+					t.Errorf("%s: %v, %v; want it not empty, of mode 0644", name, info, err)
 				}
 			}
 		})

@@ -103,7 +103,7 @@ func boot(t *testing.T, root, script string, packages ...string) {
 	out, err := cmd.CombinedOutput()
 	log, _ := os.ReadFile(filepath.Join(root, "try/log"))
 	if err != nil || !strings.HasSuffix(string(log), "+ : all is well\n") {
-		t.Errorf("%v\n%s\n%s", err, log, out)
+		t.Errorf("%v, want that all is well\n%s\n%s", err, log, out)
 	}
 	if testing.Verbose() {
 		t.Logf("%s", log)

@@ -87,7 +87,7 @@ func TestImports(t *testing.T) {
 func checkRow(t *testing.T, r row, p goPackage, below map[string]bool) {
 	for _, imp := range p.Imports {
 		if rel, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(r.imports, rel) {
-			t.Errorf("package %s imports %s; it may import %v", r.name, rel, r.imports)
+			t.Errorf("package %s imports %s, want only %v", r.name, rel, r.imports)
 		}
 	}
 	for _, imp := range r.imports {
@@ -107,7 +107,7 @@ func TestPure(t *testing.T) {
 		for _, dep := range pkgs[name].Deps {
 			for _, bad := range impure {
 				if dep == bad || bad != "net" && dep != cpu && strings.HasPrefix(dep, bad+"/") {
-					t.Errorf("package %s reaches %s", name, dep)
+					t.Errorf("package %s reaches %s, want it not to", name, dep)
 				}
 			}
 		}
@@ -145,7 +145,7 @@ func TestSizes(t *testing.T) {
 			return err
 		}
 		if n := set.File(file.Pos()).LineCount(); n > maxFileLines {
-			t.Errorf("%s has %d lines, more than %d: split it by concept", path, n, maxFileLines)
+			t.Errorf("%s has %d lines, want at most %d: split it by concept", path, n, maxFileLines)
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
@@ -153,7 +153,7 @@ func TestSizes(t *testing.T) {
 				continue
 			}
 			if n := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; n > maxFuncLines {
-				t.Errorf("%s: %s has %d lines, more than %d", path, f.Name.Name, n, maxFuncLines)
+				t.Errorf("%s: %s has %d lines, want at most %d", path, f.Name.Name, n, maxFuncLines)
 			}
 		}
 		return nil

@@ -35,10 +35,10 @@ func TestDropin(t *testing.T) {
 			}
 			r := measureHere(t, c.job)
 			if r.Messages != messages || r.Seconds <= 0 || r.Bytes < messages*float64(c.job.Size) {
-				t.Errorf("measured %+v", r)
+				t.Errorf("measured %+v, want %d messages of %d bytes in some time", r, messages, c.job.Size)
 			}
 			if perMessage := callsEach.of(&r); perMessage > 2 || perMessage < -2 {
-				t.Errorf("%v system calls a message, which cannot be", perMessage)
+				t.Errorf("%v system calls a message, want -2 to 2", perMessage)
 			}
 		})
 	}

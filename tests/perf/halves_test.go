@@ -60,7 +60,7 @@ func TestHalves(t *testing.T) {
 				r = measureHere(t, c.job)
 			}
 			if r.Messages <= 0 || r.Packets < r.Messages || r.Seconds <= 0 || r.CPU <= 0 {
-				t.Errorf("measured %+v", r)
+				t.Errorf("measured %+v, want some, a packet a message or more", r)
 			}
 			if got := len(r.Latency) == len(quantiles); got != c.latency {
 				t.Errorf("has latencies: %v, want %v: %v", got, c.latency, r.Latency)
@@ -71,13 +71,13 @@ func TestHalves(t *testing.T) {
 
 func TestIdle(t *testing.T) {
 	if r := measureHere(t, Job{Kind: "idle", QPs: 200, Depth: 1}); r.PerQP < 100 || r.PerQP > 1<<20 {
-		t.Errorf("an idle QP takes %v bytes, which cannot be", r.PerQP)
+		t.Errorf("an idle QP takes %v bytes, want 100 to 1 MiB", r.PerQP)
 	}
 }
 
 func TestIdleDaemon(t *testing.T) {
 	if r := measureHere(t, Job{Kind: "idle", QPs: 100, Depth: 1, Memory: memfd}); r.Daemon < 5 || r.Daemon > 1000 {
-		t.Errorf("a daemon takes %v MiB, which cannot be", r.Daemon)
+		t.Errorf("a daemon takes %v MiB, want 5 to 1,000", r.Daemon)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestChild(t *testing.T) {
 	for _, out := range []*bytes.Buffer{&outNear, &outFar} {
 		var r Result
 		if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Seconds <= 0 {
-			t.Errorf("a child printed %q (%v)", out, err)
+			t.Errorf("a child printed %q (%v), want a measurement", out, err)
 		}
 	}
 }

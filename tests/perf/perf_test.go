@@ -70,10 +70,12 @@ func TestRun(t *testing.T) {
 		for _, r := range w.Rows {
 			// AF_XDP is optional in kernels.
 			if s := r.Samples[0]; r.Skipped == "" && (s == nil || s.Value < 0) || r.Skipped != "" && w.Kind != xdp {
-				t.Errorf("%v, %s: sample %+v, skipped %q", w.WireID, r.Name, s, r.Skipped)
+				t.Errorf("%v, %s: sample %+v, skipped %q; want a sample, or a row of AF_XDP skipped", w.WireID, r.Name,
+					s, r.Skipped)
 			}
 			if r.Skipped == "" && len(r.Verdicts) != len(r.row.Bars) {
-				t.Errorf("%v, %s: %d verdicts on %d bars", w.WireID, r.Name, len(r.Verdicts), len(r.row.Bars))
+				t.Errorf("%v, %s: %d verdicts, want one on each of %d bars", w.WireID, r.Name, len(r.Verdicts),
+					len(r.row.Bars))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestToolsFail(t *testing.T) {
 	for _, out := range []string{"", "Couldn't connect to 10.99.0.2:18515\n", " #bytes #iterations\n", " #bytes",
 		" #bytes #iterations\n" + rule, " #bytes #iterations\n 8 5000 x 1 2\n"} {
 		if r, err := tools["ib_write_bw"].parse(out, &Job{Tool: "ib_write_bw", MTU: 1500}); err == nil {
-			t.Errorf("%q is %+v", out, r)
+			t.Errorf("%q is %+v, want an error", out, r)
 		}
 	}
 	r, err := tools["ib_write_bw"].parse(" #bytes\n 8 0 0.00 0.00 0.000000\n", &Job{Size: 8, MTU: 1500})
@@ -60,7 +60,7 @@ func TestStraceCalls(t *testing.T) {
 		t.Errorf("%d, %v, want all but the writes", n, err)
 	}
 	if n, err := straceCalls("strace: ptrace(PTRACE_SEIZE, 7): Operation not permitted\n"); err == nil {
-		t.Errorf("%d calls where none were counted", n)
+		t.Errorf("%d calls where none were counted, want an error", n)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestListens(t *testing.T) {
 `
 	for port, want := range map[int]bool{0x4653: true, 0x4654: false, 0x9000: false, 0x53: false} {
 		if got := listens(table, port); got != want {
-			t.Errorf("port %#x listens: %v", port, got)
+			t.Errorf("port %#x listens: %v, want %v", port, got, want)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestLimit(t *testing.T) {
 func TestEstimate(t *testing.T) {
 	o := Options{Rounds: 5, Duration: 500 * time.Millisecond, MTUs: []int{1500, 9000}, VM: true}
 	if got := o.estimate(o.plans()); got < 5*time.Minute || got > 15*time.Minute {
-		t.Errorf("five rounds of everything take %v, they should take less than 15 minutes", got)
+		t.Errorf("five rounds of everything take %v, want 5 to 15 minutes", got)
 	}
 	var said strings.Builder
 	o = Options{Rounds: 2, Limit: time.Minute, MTUs: []int{1500}, Progress: &said}

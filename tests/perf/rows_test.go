@@ -24,7 +24,7 @@ func TestTable(t *testing.T) {
 		for _, r := range p.rows {
 			for _, b := range r.Bars {
 				if b.Of != "" && !names[b.Of] || b.Bound <= 0 {
-					t.Errorf("%v, %s: bar %v cannot be judged", p.id, r.Name, b)
+					t.Errorf("%v, %s: bar %v cannot be judged, want it of a row, with a bound", p.id, r.Name, b)
 				}
 			}
 		}
@@ -86,7 +86,7 @@ func TestBars(t *testing.T) {
 	}
 	for bar, n := range want {
 		if got[bar] != n {
-			t.Errorf("%d rows must have %q, %d do", n, bar, got[bar])
+			t.Errorf("%d rows have %q, want %d", got[bar], bar, n)
 		}
 	}
 }
@@ -158,17 +158,19 @@ func TestShapeRuns(t *testing.T) {
 					first = frame
 				}
 				if frame > first || frame < first && i < len(run)-1 {
-					t.Fatalf("frame %d of %d has %d bytes, the first %d", i, len(run), frame, first)
+					t.Fatalf("frame %d of %d has %d bytes, want the %d of the first, or less in the last", i, len(run),
+						frame, first)
 				}
 				bytes += frame
 				total += payload
 			}
 			if len(run) > runSegments || bytes > runBytes {
-				t.Fatalf("a run of %d segments and %d bytes", len(run), bytes)
+				t.Fatalf("a run of %d segments and %d bytes, want at most %d and %d", len(run), bytes, runSegments,
+					runBytes)
 			}
 		}
 		if size > mtu && total != size || total%size != 0 || total == 0 {
-			t.Fatalf("runs carry %d bytes of a message of %d", total, size)
+			t.Fatalf("runs carry %d bytes, want whole messages of %d", total, size)
 		}
 	})
 }
@@ -204,10 +206,11 @@ func TestShapedMessages(t *testing.T) {
 				}
 			}
 			if at != size || s.inFlight != firsts*size {
-				t.Fatalf("sent %d bytes in %d messages of %d bytes, up to byte %d", s.inFlight, firsts, size, at)
+				t.Fatalf("sent %d bytes in %d messages of %d bytes, up to byte %d; want %d, to the end", s.inFlight,
+					firsts, size, at, firsts*size)
 			}
 			if !lossy && (!slices.Equal(s.payload, r.memory) || r.received != uint64(s.inFlight)) {
-				t.Fatalf("%d bytes were sent, %d arrived; right ones: %v", s.inFlight, r.received,
+				t.Fatalf("%d bytes were sent, %d arrived; right ones: %v; want all", s.inFlight, r.received,
 					slices.Equal(s.payload, r.memory))
 			}
 		}

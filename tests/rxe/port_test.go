@@ -33,7 +33,7 @@ func portTaken(t testing.TB, vm *lab.VM, goroced string) {
 	}
 	for _, word := range []string{"4791", "rdma_rxe", "namespace"} {
 		if !strings.Contains(result.Stderr, word) {
-			t.Errorf("the error does not name %q: %s", word, result.Stderr)
+			t.Errorf("the error does not name %q, want it to: %s", word, result.Stderr)
 		}
 	}
 }

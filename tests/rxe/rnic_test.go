@@ -35,7 +35,7 @@ func TestRnic(t *testing.T) {
 				t.Error("FLUSH was not tested")
 			}
 			if skipped := skips.FindString(report); skipped != "" {
-				t.Errorf("this kernel and rdma-core have all that the tests need, but: %s", skipped)
+				t.Errorf("this kernel and rdma-core have all that the tests need, want none skipped, but: %s", skipped)
 			}
 		})
 	})
@@ -89,7 +89,7 @@ func runRnic(t testing.TB, kernel lab.Kernel, binary string, user lab.Userland) 
 	must(err)
 	report := result.Stdout + result.Stderr
 	if result.ExitCode != 0 || !strings.Contains(report, "--- PASS: TestReliableSend ") {
-		t.Errorf("exit code %d\n%s", result.ExitCode, report)
+		t.Errorf("exit code %d, want 0\n%s", result.ExitCode, report)
 	}
 	for _, skip := range skips.FindAllString(report, -1) {
 		t.Log(strings.TrimSpace(skip))
@@ -97,7 +97,7 @@ func runRnic(t testing.TB, kernel lab.Kernel, binary string, user lab.Userland) 
 	log, err := vm.Output(ctx, "dmesg")
 	must(err)
 	if strings.Contains(log, "WARNING: ") || strings.Contains(log, "BUG: ") {
-		t.Errorf("the kernel complains:\n%s", log)
+		t.Errorf("the kernel complains, want it not to:\n%s", log)
 	}
 	return report
 }

@@ -176,7 +176,7 @@ func TestServicesOnRNIC(t *testing.T) {
 					t.Errorf("goroced pingpong here: %v\n%s", err, out)
 				}
 				if result, err := peer.Wait(); err != nil || result.ExitCode != 0 {
-					t.Errorf("goroced pingpong in the guest: %v, exit code %d\n%s%s", err, result.ExitCode,
+					t.Errorf("goroced pingpong in the guest: %v, exit code %d, want 0\n%s%s", err, result.ExitCode,
 						result.Stdout, result.Stderr)
 				}
 			})

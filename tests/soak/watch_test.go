@@ -163,6 +163,7 @@ const (
 func compare(t testing.TB, name string, first, now holding) {
 	t.Helper()
 	if now.rss > first.rss+moreRSS || now.fds > first.fds+moreFDs {
-		t.Errorf("the daemon of %s holds %v, in its first calm phase %v", name, now, first)
+		t.Errorf("the daemon of %s holds %v, want at most %d and %d more than in its first calm phase, %v", name, now,
+			moreRSS, moreFDs, first)
 	}
 }

@@ -58,7 +58,7 @@ func TestChart(t *testing.T) {
 			}
 		}
 		if len(y.ticks) < 2 || len(y.ticks) > 30 {
-			t.Fatalf("%d ticks", len(y.ticks))
+			t.Fatalf("%d ticks, want 2 to 30", len(y.ticks))
 		}
 	})
 }
@@ -79,6 +79,6 @@ func TestPath(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "empty") || strings.Contains(out.String(), "median") {
-		t.Errorf("got a line without points, or the key of ranges where there are none:\n%s", &out)
+		t.Errorf("got a line without points, or the key of ranges, want neither:\n%s", &out)
 	}
 }

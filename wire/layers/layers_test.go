@@ -91,12 +91,12 @@ func TestVerify(t *testing.T) {
 		bad[bth+i/8] ^= 1 << (i % 8)
 		masked := i/8 == 4 // FECN, BECN and reserved bits: no ICRC covers them (IBTA 7.8.1)
 		if err := Verify(bad); (err == nil) != masked {
-			t.Errorf("bit %d of the BTH flipped: error %v", i, err)
+			t.Errorf("bit %d of the BTH flipped: error %v; want one: %v", i, err, !masked)
 		}
 	}
 	for _, bad := range [][]byte{nil, frame[:14], frame[:14+20+8], frame[:len(frame)-1], make([]byte, 60)} {
 		if err := Verify(bad); err == nil {
-			t.Errorf("% x is accepted", bad)
+			t.Errorf("% x is accepted, want an error", bad)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestOpcodesAgainstWire(t *testing.T) {
 				t.Fatalf("%v: %v", op, err)
 			}
 			if got := shape(packet); got != "BTH/RoCEPayload/ICRC" {
-				t.Errorf("%v decodes as %s", op, got)
+				t.Errorf("%v decodes as %s, want BTH/RoCEPayload/ICRC", op, got)
 			}
 			continue
 		}
@@ -210,7 +210,7 @@ func TestSerializeWithoutOuter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := buf.Bytes(); !bytes.Equal(got[12:], []byte{1, 2, 3, 4}) {
-		t.Errorf("ICRC % x", got[12:])
+		t.Errorf("ICRC % x, want 01 02 03 04", got[12:])
 	}
 	if err := new(BTH).SetOuter(&otherNetwork{}, &layers.UDP{}); err == nil {
 		t.Error("SetOuter takes any network layer")
@@ -235,7 +235,8 @@ func TestSerializePads(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bth.PadCnt != want || buf.Bytes()[1]>>4 != want || len(buf.Bytes())%4 != 0 {
-			t.Errorf("%d bytes: pad count %d, %d bytes in all", n, bth.PadCnt, len(buf.Bytes()))
+			t.Errorf("%d bytes: pad count %d, %d bytes in all; want pad count %d", n, bth.PadCnt, len(buf.Bytes()),
+				want)
 		}
 	}
 }
@@ -286,7 +287,7 @@ func TestTruncation(t *testing.T) {
 			cut := gopacket.NewPacket(transport[:n], LayerTypeBTH, gopacket.Default)
 			enough := n >= bth.Opcode.HeaderLen()+int(bth.PadCnt)+icrcLen
 			if failed := cut.ErrorLayer() != nil; failed == enough {
-				t.Fatalf("%v: %d of %d bytes: %v", bth.Opcode, n, len(transport), cut)
+				t.Fatalf("%v: %d of %d bytes: %v; want it decoded: %v", bth.Opcode, n, len(transport), cut, enough)
 			}
 		}
 	})
@@ -297,7 +298,7 @@ func TestCheckICRC(t *testing.T) {
 	frame[len(frame)-1] ^= 1
 	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	if ok, err := CheckICRC(packet); ok || err != nil {
-		t.Errorf("a wrong ICRC: %v, %v", ok, err)
+		t.Errorf("a wrong ICRC: %v, %v; want false without an error", ok, err)
 	}
 	packet = gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	transport := packet.TransportLayer().LayerPayload()
@@ -307,7 +308,7 @@ func TestCheckICRC(t *testing.T) {
 	}
 	for _, b := range [][]byte{nil, {0x45}, make([]byte, 60), append([]byte{0x41}, make([]byte, 60)...)} {
 		if _, err := ComputeICRC(b); err == nil {
-			t.Errorf("% x has an ICRC", b)
+			t.Errorf("% x has an ICRC, want an error", b)
 		}
 	}
 }

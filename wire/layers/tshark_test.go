@@ -125,7 +125,7 @@ func compareWithTshark(t *testing.T, path string) {
 	lines := runTshark(t, path)
 	frames := readCapture(t, path)
 	if len(lines) != len(frames) {
-		t.Fatalf("%s: tshark prints %d packets of %d", path, len(lines), len(frames))
+		t.Fatalf("%s: tshark prints %d packets, want %d", path, len(lines), len(frames))
 	}
 	for i, frame := range frames {
 		packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -141,7 +141,7 @@ func compareWithTshark(t *testing.T, path string) {
 			t.Errorf("%s packet %d, %v: ICRC is %s in tshark, %s here", path, i+1, p.Opcode, got, want)
 		}
 		if bad := lines[i][len(tsharkFields)+1]; bad != "" {
-			t.Errorf("%s packet %d, %v: tshark says %q", path, i+1, p.Opcode, bad)
+			t.Errorf("%s packet %d, %v: tshark says %q, want nothing", path, i+1, p.Opcode, bad)
 		}
 	}
 }

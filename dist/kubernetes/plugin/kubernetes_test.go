@@ -109,7 +109,7 @@ func (n *node) container(t *testing.T, c *corev1.Container, args ...string) *pro
 	t.Helper()
 	if s := c.SecurityContext; *s.RunAsUser != 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
 		len(s.Capabilities.Add) > 0 || *s.AllowPrivilegeEscalation {
-		t.Fatalf("%s runs with %+v", c.Name, s)
+		t.Fatalf("%s runs with %+v, want root without privileges or capabilities", c.Name, s)
 	}
 	program := "/usr/bin/goroced" // the image's entry point
 	if len(c.Command) > 0 {
@@ -166,7 +166,7 @@ func TestKubernetes(t *testing.T) {
 	status := n.start(t, 0, append([]string{n.root + probe[0]}, probe[1:]...),
 		[]string{"GOROCED_ADMIN=" + n.path("/run/goroce-admin/goroced-admin.sock")})
 	if out, err := status.wait(t); err != nil || !strings.Contains(out, "goroce0: active for ") {
-		t.Errorf("the readiness probe: %v\n%s", err, out)
+		t.Errorf("the readiness probe: %v, want goroce0 active\n%s", err, out)
 	}
 
 	bin := filepath.Join(n.root, "bin") // packages of the script are installed
@@ -192,7 +192,7 @@ func TestKubernetes(t *testing.T) {
 		func(flag string) bool { return flag == "--map-root-user" }))
 	for _, p := range []*process{pod("1", nobody, inPod), server} {
 		if out, err := p.wait(t); err != nil || !strings.Contains(out, "goroce0") || !pong.MatchString(out) {
-			t.Errorf("%v\n%s", err, out)
+			t.Errorf("%v, want a ping-pong on goroce0\n%s", err, out)
 		}
 	}
 }

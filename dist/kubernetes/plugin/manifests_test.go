@@ -72,7 +72,7 @@ func readObjects(t *testing.T) (daemon *appsv1.DaemonSet, service *corev1.Servic
 		o.add(t, string(text))
 	}
 	if len(o.namespaces) != 1 || len(o.daemons) != 1 || len(o.services) != 1 || len(o.jobs) != 1 {
-		t.Fatalf("objects %+v", o)
+		t.Fatalf("objects %+v, want one of each", o)
 	}
 	return &o.daemons[0], &o.services[0], &o.jobs[0]
 }
@@ -85,7 +85,7 @@ func TestManifests(t *testing.T) {
 	daemon, service, job := readObjects(t)
 	pod := daemon.Spec.Template
 	if !maps.Equal(daemon.Spec.Selector.MatchLabels, pod.Labels) {
-		t.Errorf("selects %v, pods have %v", daemon.Spec.Selector.MatchLabels, pod.Labels)
+		t.Errorf("selects %v, want the labels of the pods, %v", daemon.Spec.Selector.MatchLabels, pod.Labels)
 	}
 	host := map[string]string{} // path of the node by the name of the volume, "" for none
 	for _, v := range pod.Spec.Volumes {
@@ -99,7 +99,7 @@ func TestManifests(t *testing.T) {
 		for _, m := range c.VolumeMounts {
 			path, ok := host[m.Name]
 			if !ok || path != "" && path != m.MountPath {
-				t.Errorf("%s: %s is mounted from %q, there %v", c.Name, m.MountPath, path, ok)
+				t.Errorf("%s: %s is mounted from %q, there %v; want the same path", c.Name, m.MountPath, path, ok)
 			}
 			mounted[m.MountPath] = true
 		}
@@ -115,10 +115,11 @@ func TestManifests(t *testing.T) {
 	run := job.Spec.Template.Spec
 	if run.Subdomain != service.Name || service.Spec.Selector["job-name"] != job.Name ||
 		!strings.Contains(run.Containers[0].Args[0], " "+job.Name+"-0."+service.Name+";") {
-		t.Errorf("subdomain %s, service %s of %v", run.Subdomain, service.Name, service.Spec.Selector)
+		t.Errorf("subdomain %s, want %s; service of %v, want %v", run.Subdomain, service.Name, service.Spec.Selector,
+			job.Name)
 	}
 	if n := run.Containers[0].Resources.Limits["goroce.dev/rdma"]; n.Value() != 1 {
-		t.Errorf("the example asks for %v", run.Containers[0].Resources.Limits)
+		t.Errorf("the example asks for %v, want 1", run.Containers[0].Resources.Limits)
 	}
 }
 
@@ -151,11 +152,11 @@ func TestKustomize(t *testing.T) {
 	o.add(t, strings.TrimSpace(string(out)))
 	if len(o.namespaces) != 1 || len(o.daemons) != 1 || len(o.services) != 1 || len(o.jobs) != 1 ||
 		o.daemons[0].Namespace != o.namespaces[0].Name {
-		t.Fatalf("objects %+v", o)
+		t.Fatalf("objects %+v, want one of each in one namespace", o)
 	}
 	for _, c := range o.daemons[0].Spec.Template.Spec.Containers {
 		if c.Image != "here/goroced:v1" {
-			t.Errorf("%s has the image %s", c.Name, c.Image)
+			t.Errorf("%s has the image %s, want %s", c.Name, c.Image, "here/goroced:v1")
 		}
 	}
 }

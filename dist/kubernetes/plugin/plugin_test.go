@@ -119,7 +119,7 @@ func TestHealth(t *testing.T) {
 	stop := daemon(t, o.Socket)
 	ids := plugin.await(t, 3, api.Healthy)
 	if slices.Sort(ids); !slices.Equal(ids, []string{"share-0", "share-1", "share-2"}) {
-		t.Errorf("shares %q", ids)
+		t.Errorf("shares %q, want %q", ids, []string{"share-0", "share-1", "share-2"})
 	}
 	stop()
 	plugin.await(t, 3, api.Unhealthy)
@@ -141,7 +141,7 @@ func TestHang(t *testing.T) {
 	p.look(t.Context())
 	list, _ := p.shares.list()
 	if list.Devices[0].Health != api.Unhealthy || !strings.Contains(p.last, "not within 1ms") {
-		t.Errorf("%v: %s", list.Devices, p.last)
+		t.Errorf("%v: %s, want %v: not within 1ms", list.Devices, p.last, api.Unhealthy)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestOneConnection(t *testing.T) {
 	first := p.conn
 	p.look(t.Context())
 	if p.last != "" || first == nil || p.conn != first {
-		t.Errorf("connections %p, %p: %s", first, p.conn, p.last)
+		t.Errorf("connections %p, %p: %s, want one, and no complaint", first, p.conn, p.last)
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
@@ -171,7 +171,7 @@ func TestKubeletRestarts(t *testing.T) {
 		k := startKubelet(t, o.KubeletDir, nil)
 		plugin := k.plugin(t)
 		if r := plugin.request; r.ResourceName != "goroce.dev/rdma" || r.Version != "v1beta1" {
-			t.Errorf("registered %v", r)
+			t.Errorf("registered %v, want goroce.dev/rdma of v1beta1", r)
 		}
 		plugin.await(t, 3, api.Unhealthy)
 		k.stop()
@@ -180,7 +180,7 @@ func TestKubeletRestarts(t *testing.T) {
 	stop()
 	plugin.awaitEnd(t)
 	if _, err := os.Lstat(filepath.Join(o.KubeletDir, plugin.request.Endpoint)); !os.IsNotExist(err) {
-		t.Errorf("the endpoint is left: %v", err)
+		t.Errorf("the endpoint is left: %v, want it not to exist", err)
 	}
 }
 
@@ -255,21 +255,22 @@ func TestAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !maps.Equal(r.Envs, o.variables()) {
-		t.Errorf("variables %v", r.Envs)
+		t.Errorf("variables %v, want %v", r.Envs, o.variables())
 	}
 	var mounts []string
 	for _, m := range r.Mounts {
 		if mounts = append(mounts, m.HostPath); m.ContainerPath != m.HostPath || !m.ReadOnly {
-			t.Errorf("mount %v", m)
+			t.Errorf("mount %v, want the same path, read-only", m)
 		}
 	}
 	if !slices.Equal(mounts, []string{filepath.Dir(o.Socket), o.LibDir}) || len(r.CdiDevices) != 0 {
-		t.Errorf("mounts %q, CDI devices %v", mounts, r.CdiDevices)
+		t.Errorf("mounts %q, CDI devices %v; want %q and none", mounts, r.CdiDevices,
+			[]string{filepath.Dir(o.Socket), o.LibDir})
 	}
 	for _, bad := range []string{"share-3", "share--1", "share-01", "share-+1", "1", "", strings.Repeat("9", 1000)} {
 		if _, err := plugin.allocate(t.Context(), "share-0", bad); status.Code(err) != codes.NotFound ||
 			!strings.Contains(err.Error(), "the last one is share-2") {
-			t.Errorf("%.20q: %v", bad, err)
+			t.Errorf("%.20q: %v; want %v and %q", bad, err, codes.NotFound, "the last one is share-2")
 		}
 	}
 }
@@ -284,7 +285,7 @@ func TestCDI(t *testing.T) {
 	plugin := startKubelet(t, o.KubeletDir, nil).plugin(t)
 	r, err := plugin.allocate(t.Context(), "share-1")
 	if err != nil || len(r.CdiDevices) != 1 || len(r.Envs)+len(r.Mounts) != 0 {
-		t.Fatalf("%v, %v", r, err)
+		t.Fatalf("%v, %v; want a CDI device only", r, err)
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(o.CDIDir), cdi.WithAutoRefresh(false))
 	if err != nil {
@@ -295,7 +296,7 @@ func TestCDI(t *testing.T) {
 	}
 	spec := cache.GetVendorSpecs("goroce.dev")[0]
 	if least, err := specs.MinimumRequiredVersion(spec.Spec); err != nil || spec.Version != least {
-		t.Errorf("version %s, least %s: %v", spec.Version, least, err)
+		t.Errorf("version %s, want the least, %s: %v", spec.Version, least, err)
 	}
 	if want := cdi.GenerateSpecName("goroce.dev", "rdma") + ".json"; filepath.Base(spec.GetPath()) != want {
 		t.Errorf("file %s, want %s", spec.GetPath(), want)
@@ -310,16 +311,16 @@ func TestCDI(t *testing.T) {
 		env[name] = value
 	}
 	if !maps.Equal(env, o.variables()) {
-		t.Errorf("variables %v", env)
+		t.Errorf("variables %v, want %v", env, o.variables())
 	}
 	var mounts []string
 	for _, m := range container.Mounts {
 		if mounts = append(mounts, m.Source); m.Destination != m.Source || !slices.Contains(m.Options, "ro") {
-			t.Errorf("mount %v", m)
+			t.Errorf("mount %v, want the same path, read-only", m)
 		}
 	}
 	if slices.Sort(mounts); !slices.Equal(mounts, []string{o.LibDir, filepath.Dir(o.Socket)}) {
-		t.Errorf("mounts %q", mounts)
+		t.Errorf("mounts %q, want %q", mounts, []string{o.LibDir, filepath.Dir(o.Socket)})
 	}
 }
 
@@ -341,7 +342,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	old, err := io.ReadAll(open)
 	if string(old) != dropin.Verbs+" 1" || err != nil {
-		t.Errorf("the old file has %q, %v", old, err)
+		t.Errorf("the old file has %q, %v; want %q", old, err, dropin.Verbs+" 1")
 	}
 	for name, want := range map[string]string{dropin.Verbs: "new", dropin.Sys: dropin.Sys + " 1"} {
 		path := filepath.Join(o.LibDir, name)
@@ -350,11 +351,11 @@ func TestUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(path); string(text) != want || err != nil || info.Mode() != 0o644 {
-			t.Errorf("%s has %q, %v, %v", name, text, info.Mode(), err)
+			t.Errorf("%s has %q, %v, %v; want %q of mode 0644", name, text, info.Mode(), err, want)
 		}
 	}
 	if left, err := os.ReadDir(o.LibDir); len(left) != 2 || err != nil {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("%v, %v; want 2", left, err)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestSquare(t *testing.T) {
 		}
 		for i := range uint8(100) {
 			if got, err := Square(ctx, c, i, *tries); err != nil || got != uint16(i)*uint16(i) {
-				t.Fatalf("the square of %d: got %d, %v", i, got, err)
+				t.Fatalf("the square of %d: got %d, %v; want %d", i, got, err, uint16(i)*uint16(i))
 			}
 		}
 	})

@@ -51,17 +51,17 @@ func TestLayout(t *testing.T) {
 	for _, b := range bodies {
 		typ := reflect.TypeOf(b)
 		if n := bytesOf(t, typ); n != typ.Size() {
-			t.Errorf("%v has %d bytes of padding", typ, typ.Size()-n)
+			t.Errorf("%v has %d bytes of padding, want none", typ, typ.Size()-n)
 		}
 		if int(typ.Size())+HeaderLen > MaxMessage {
-			t.Errorf("%v does not fit a message", typ)
+			t.Errorf("%v takes %d bytes, want at most %d of a message", typ, int(typ.Size())+HeaderLen, MaxMessage)
 		}
 	}
 	if n := MaxGIDs * int(reflect.TypeFor[GIDEntry]().Size()); n+HeaderLen > MaxMessage {
-		t.Errorf("%d rows of GIDs take %d bytes", MaxGIDs, n)
+		t.Errorf("%d rows of GIDs take %d bytes, want at most %d", MaxGIDs, n, MaxMessage-HeaderLen)
 	}
 	if n := MaxCounters * int(reflect.TypeFor[Counter]().Size()); n+HeaderLen > MaxMessage {
-		t.Errorf("%d counters take %d bytes", MaxCounters, n)
+		t.Errorf("%d counters take %d bytes, want at most %d", MaxCounters, n, MaxMessage-HeaderLen)
 	}
 }
 
@@ -83,15 +83,15 @@ func TestErrors(t *testing.T) {
 		body, status := PutError(nil, c.err)
 		got := GetError(body, status)
 		if got.Error() != c.text || c.target != nil && !errors.Is(got, c.target) {
-			t.Errorf("%v became %v", c.err, got)
+			t.Errorf("%v, want %v of %v", got, c.err, c.target)
 		}
 		var back *ib.AttrError
 		if errors.As(c.err, new(*ib.AttrError)) && (!errors.As(got, &back) || back.Attr != "Entries") {
-			t.Errorf("%v is no AttrError any more: %#v", c.err, got)
+			t.Errorf("%v became %#v, want an AttrError of Entries", c.err, got)
 		}
 		for n := range body { // a truncated body still gives an error
 			if GetError(body[:n], status) == nil {
-				t.Fatalf("%v, cut to %d bytes, is none", c.err, n)
+				t.Fatalf("%v, cut to %d bytes, is none, want an error", c.err, n)
 			}
 		}
 	}
@@ -161,20 +161,21 @@ func TestConn(t *testing.T) {
 	w.Close()
 	h, body, fds, err := b.Receive()
 	if err != nil || h != (Header{Op: OpRegMR, Seq: 7}) || string(body) != "body" || len(fds) != 1 {
-		t.Fatalf("received %+v, %q, %d descriptors: %v", h, body, len(fds), err)
+		t.Fatalf("received %+v, %q, %d descriptors: %v; want %+v, body and 1", h, body, len(fds), err,
+			Header{Op: OpRegMR, Seq: 7})
 	}
 	_, _ = unix.Write(fds[0], []byte("x"))
 	CloseAll(fds)
 	got := make([]byte, 2)
 	if n, err := r.Read(got); n != 1 || err != nil {
-		t.Errorf("through the descriptor: %q, %v", got[:n], err)
+		t.Errorf("through the descriptor: %q, %v; want 1 byte", got[:n], err)
 	}
 	for _, bad := range [][]byte{{1}, slices.Repeat([]byte{1}, MaxMessage+1)} {
 		if _, err := a.UnixConn.Write(bad); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, _, err := b.Receive(); err == nil {
-			t.Errorf("%d bytes were a message", len(bad))
+			t.Errorf("%d bytes were a message, want an error", len(bad))
 		}
 	}
 	a.Close()
@@ -234,11 +235,12 @@ func TestNoDescriptors(t *testing.T) {
 		t.Fatal(e)
 	}
 	if !errors.Is(err, ErrDescriptors) || !errors.Is(err, ib.ErrLimit) || len(fds) != 0 || h != (Header{Op: OpRegMR}) {
-		t.Errorf("without room: %+v, %d descriptors, %v", h, len(fds), err)
+		t.Errorf("without room: %+v, %d descriptors, %v; want %+v, none, %v", h, len(fds), err, Header{Op: OpRegMR},
+			ErrDescriptors)
 	}
 	h, _, fds, err = ends[1].Receive()
 	if err != nil || len(fds) != 1 || h.Seq != 1 {
-		t.Errorf("with room: %+v, %d descriptors, %v", h, len(fds), err)
+		t.Errorf("with room: %+v, %d descriptors, %v; want number 1 with 1", h, len(fds), err)
 	}
 	CloseAll(fds)
 }

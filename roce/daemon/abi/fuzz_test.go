@@ -17,13 +17,13 @@ func body[T any](f func(*T) any) func(t *testing.T, b []byte) any {
 	return func(t *testing.T, b []byte) any {
 		v, err := Get[T](b)
 		if fits := len(b) == int(reflect.TypeFor[T]().Size()); fits != (err == nil) {
-			t.Fatalf("%d bytes as %T: %v", len(b), v, err)
+			t.Fatalf("%d bytes as %T: %v, want no error: %v", len(b), v, err, fits)
 		}
 		if err != nil {
 			return nil
 		}
 		if again := Put(nil, &v); !bytes.Equal(again, b) {
-			t.Fatalf("%T\n in % x\nout % x", v, b, again)
+			t.Fatalf("%T\n got % x\nwant % x", v, again, b)
 		}
 		return f(&v)
 	}

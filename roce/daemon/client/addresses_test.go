@@ -77,7 +77,7 @@ func TestAddressChange(t *testing.T) {
 		go func() {
 			c, err := l.Accept(ctx)
 			if err == nil && c.LocalAddr().String() != fmt.Sprintf("%v:7000", later.Addr()) {
-				err = fmt.Errorf("a connection to %v", c.LocalAddr())
+				err = fmt.Errorf("a connection to %v, want one to %v:7000", c.LocalAddr(), later.Addr())
 			}
 			accepted <- err
 		}()

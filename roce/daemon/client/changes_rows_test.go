@@ -120,11 +120,11 @@ func (c *changed) works() {
 	c.t.Helper()
 	attr := must1(c, c.ud.Query)
 	if have := c.ud.(*queuePair).front.State(); have != attr.State {
-		c.t.Errorf("the client takes its QP to be in %v, the daemon in %v", have, attr.State)
+		c.t.Errorf("the client takes its QP to be in %v, want %v as in the daemon", have, attr.State)
 	}
 	n := ring.RecvSize(must1(c, c.srq.Query).MaxWR, 1)
 	if have := len(c.srq.(*srq).pages.buf); have != n {
-		c.t.Errorf("the client's ring of the SRQ has %d bytes, the daemon's %d", have, n)
+		c.t.Errorf("the client's ring of the SRQ has %d bytes, want %d as the daemon's", have, n)
 	}
 	sge := []ib.SGE{c.mr.SGE(0, 64)}
 	_, err := c.srq.PostRecv([]ib.RecvWR{{ID: 1, SGL: sge}})

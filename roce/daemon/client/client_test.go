@@ -179,7 +179,7 @@ func TestDaemonGone(t *testing.T) {
 	d.stop()
 	for range cap(waited) {
 		if err := <-waited; !errors.Is(err, ErrGone) {
-			t.Errorf("who waits hears %v", err)
+			t.Errorf("who waits hears %v, want %v", err, ErrGone)
 		}
 	}
 	_, poll := a.cq.Poll(make([]ib.WC, 1))
@@ -187,7 +187,7 @@ func TestDaemonGone(t *testing.T) {
 	_, alloc := a.dev.AllocPD()
 	for i, err := range []error{poll, post, alloc} {
 		if !errors.Is(err, ErrGone) {
-			t.Errorf("verb %d: %v", i, err)
+			t.Errorf("verb %d: %v, want %v", i, err, ErrGone)
 		}
 	}
 	if err := errors.Join(a.qp.Close(), a.cq.Close(), a.dev.Close()); err != nil {

@@ -122,7 +122,7 @@ func TestListenByAddress(t *testing.T) {
 			c, err := listeners[i].Accept(ctx)
 			if err == nil {
 				if at := c.LocalAddr().String(); at != addr(i) {
-					t.Errorf("the listener on %s got a connection to %s", addr(i), at)
+					t.Errorf("the listener got a connection to %s, want %s", at, addr(i))
 				}
 				err = c.Close()
 			}

@@ -334,7 +334,7 @@ func attack(t *testing.T, input, buf []byte) {
 			verb.call(t, v, d, step[1], step[2])
 		}
 		if took := time.Since(began); took > patience/2 {
-			t.Fatalf("verb %d takes %v", int(step[0])%len(verbs), took)
+			t.Fatalf("verb %d takes %v, want at most %v", int(step[0])%len(verbs), took, patience/2)
 		}
 	}
 }

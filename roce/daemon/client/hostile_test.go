@@ -52,7 +52,7 @@ func (s *stranger) ask(op abi.Op, body []byte, fds ...int) (_ abi.Status, reply 
 	h, reply, got, err := s.conn.Receive()
 	abi.CloseAll(got)
 	if err == nil && (h.Op != op || h.Seq != s.seq) {
-		s.t.Fatalf("%v %d was answered as %v %d", op, s.seq, h.Op, h.Seq)
+		s.t.Fatalf("answered as %v %d, want %v %d", h.Op, h.Seq, op, s.seq)
 	}
 	return h.Status, reply, err == nil
 }
@@ -110,7 +110,7 @@ func TestNonsense(t *testing.T) {
 		}
 	}
 	if counts[abi.OK] == 0 || counts[abi.Invalid] == 0 {
-		t.Errorf("the test tries too little: %v", counts)
+		t.Errorf("the test tries too little: %v, want some OK and some Invalid", counts)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestHello(t *testing.T) {
 	d := newDaemon(t, server.Options{})
 	s := d.newStranger(t)
 	if status, _ := s.say(abi.OpAllocPD, nil); status != abi.State {
-		t.Errorf("a PD without a device: status %d", status)
+		t.Errorf("a PD without a device: status %d, want %d", status, abi.State)
 	}
 	for _, v := range [][2]uint16{{7, 9}, {1, abi.Version - 1}} {
 		status, why, _ := s.ask(abi.OpHello, hello(v[0], v[1]))
@@ -131,15 +131,15 @@ func TestHello(t *testing.T) {
 	none := newDaemon(t, server.Options{Allow: func(uid, _ uint32) error { return errors.New("only the group rdma") }})
 	_, err := Dial(t.Context(), Options{Socket: none.socket})
 	if !errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "group rdma") {
-		t.Errorf("a user without rights hears %v", err)
+		t.Errorf("a user without rights hears %v, want %v and %q", err, abi.ErrPermission, "group rdma")
 	}
 	if _, err := Dial(t.Context(), Options{Socket: d.socket + "x"}); !errors.Is(err, os.ErrNotExist) ||
 		!strings.Contains(err.Error(), "goroced serve") {
-		t.Errorf("no socket: %v", err)
+		t.Errorf("no socket: %v, want %v and %q", err, os.ErrNotExist, "goroced serve")
 	}
 	if _, err := Dial(t.Context(), Options{Socket: d.socket, Device: "mlx5_0"}); !errors.Is(err, ib.ErrInvalid) ||
 		!strings.Contains(err.Error(), "goroce0") {
-		t.Errorf("a device that is not there: %v", err)
+		t.Errorf("a device that is not there: %v, want %v and %q", err, ib.ErrInvalid, "goroce0")
 	}
 }
 
@@ -246,7 +246,7 @@ func TestClientsDie(t *testing.T) {
 		cancel()
 	}
 	if now := fds(); now > before {
-		t.Errorf("%d descriptors, %d before", now, before)
+		t.Errorf("%d descriptors, want at most %d as before", now, before)
 	}
 	if err := d.dev.Close(); err != nil { // only the keeper's objects are left
 		t.Error(err)

@@ -94,12 +94,12 @@ func full(t *testing.T, err error, what string, limit any, key string) {
 	}
 	var refused *ib.AttrError
 	if !errors.As(err, &refused) || strings.Count(err.Error(), refused.Op+": ") != 1 {
-		t.Errorf("%q does not say once what was refused", err)
+		t.Errorf("%q, want it to say once what was refused", err)
 	}
 	for _, w := range []string{what, fmt.Sprintf("; allowed: %v; %s in the daemon's configuration raises it", limit,
 		key)} {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
+			t.Errorf("%q, want it to say %q", err, w)
 		}
 	}
 }
@@ -186,11 +186,11 @@ func TestLimits(t *testing.T) {
 	limit := func(err error, words ...string) {
 		t.Helper()
 		if !errors.Is(err, ib.ErrLimit) {
-			t.Fatalf("beyond a limit: %v", err)
+			t.Fatalf("beyond a limit: %v, want %v", err, ib.ErrLimit)
 		}
 		for _, w := range words {
 			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%v does not say %q", err, w)
+				t.Errorf("%v, want it to say %q", err, w)
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func TestProcesses(t *testing.T) {
 		_, err := h.pd.RegMR(ib.MRInit{Buf: make([]byte, 64)})
 		switch {
 		case may && err != nil:
-			t.Errorf("%d: %v", i, err)
+			t.Errorf("%d: %v, want no error", i, err)
 		case !may && (!errors.Is(err, abi.ErrPermission) || !strings.Contains(err.Error(), "memory.own_processes")):
 			t.Errorf("%d: %v, want ErrPermission", i, err)
 		}

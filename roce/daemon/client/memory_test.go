@@ -50,7 +50,7 @@ func TestAllocAgain(t *testing.T) {
 		}
 	}
 	if got := d.mappings() - before; got != 2 {
-		t.Errorf("two devices have shared the memory, and the daemon has %d mappings of it", got)
+		t.Errorf("two devices have shared the memory, and the daemon has %d mappings of it, want 2", got)
 	}
 	mr, err := a.pd.RegMR(ib.MRInit{Buf: buf})
 	if err != nil {
@@ -66,7 +66,7 @@ func TestAllocAgain(t *testing.T) {
 		t.Error(err)
 	}
 	if got := d.mappings() - before; got != 0 {
-		t.Errorf("after the last region the daemon has %d mappings more than before", got)
+		t.Errorf("after the last region the daemon has %d mappings more than before, want none", got)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestHostileDaemon(t *testing.T) {
 		}
 		if c.op == 0 {
 			if err := qp.Modify(ib.QPAttr{State: ib.NumQPStates}, ib.AttrState); !errors.Is(err, ib.ErrInvalid) {
-				t.Errorf("a state that there is not: %v", err)
+				t.Errorf("a state that there is not: %v, want %v", err, ib.ErrInvalid)
 			}
 		}
 		_ = dev.Close()
@@ -103,7 +103,7 @@ func TestHandleTwice(t *testing.T) {
 		}
 	}
 	if _, err := channels[0].Wait(t.Context()); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("a channel whose handle another one has: %v", err)
+		t.Errorf("a channel whose handle another one has: %v, want %v", err, ib.ErrClosed)
 	}
 	pd, err := dev.AllocPD()
 	if err != nil {
@@ -114,7 +114,7 @@ func TestHandleTwice(t *testing.T) {
 	}
 	_ = dev.Close()
 	if _, err := channels[1].Wait(t.Context()); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("a channel whose handle a PD had: %v", err)
+		t.Errorf("a channel whose handle a PD had: %v, want %v", err, ib.ErrClosed)
 	}
 }
 

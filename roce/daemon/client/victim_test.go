@@ -75,25 +75,25 @@ var verbs = []struct {
 		wrs := []ib.SendWR{{Opcode: ib.WRSend, SGL: make([]ib.SGE, at%4)},
 			{Opcode: ib.WRSend, Flags: ib.SendInline, Inline: make([]byte, value)}}
 		if n, err := v.qp.PostSend(wrs); n < 0 || n > len(wrs) || n < len(wrs) && err == nil {
-			t.Errorf("%d of %d requests were posted: %v", n, len(wrs), err)
+			t.Errorf("%d requests were posted: %v; want %d, or an error", n, err, len(wrs))
 		}
 	}},
 	{hasQP, func(t *testing.T, v *victim, _ *hostile, at, value byte) {
 		wrs := []ib.RecvWR{{SGL: make([]ib.SGE, at%4)}, {}, {}, {}, {}}
 		if n, err := v.qp.PostRecv(wrs); n < 0 || n > len(wrs) || n < len(wrs) && err == nil {
-			t.Errorf("%d of %d receives were posted: %v", n, len(wrs), err)
+			t.Errorf("%d receives were posted: %v; want %d, or an error", n, err, len(wrs))
 		}
 	}},
 	{hasSRQ, func(t *testing.T, v *victim, _ *hostile, at, value byte) {
 		wrs := []ib.RecvWR{{SGL: make([]ib.SGE, at%4)}, {}, {}, {}, {}}
 		if n, err := v.srq.PostRecv(wrs); n < 0 || n > len(wrs) || n < len(wrs) && err == nil {
-			t.Errorf("%d of %d receives were posted to the SRQ: %v", n, len(wrs), err)
+			t.Errorf("%d receives were posted to the SRQ: %v; want %d, or an error", n, err, len(wrs))
 		}
 	}},
 	{hasCQ, func(t *testing.T, v *victim, _ *hostile, at, value byte) {
 		wcs := make([]ib.WC, 1+at%8)
 		if n, _ := v.cq.Poll(wcs); n < 0 || n > len(wcs) {
-			t.Errorf("%d completions in room for %d", n, len(wcs))
+			t.Errorf("%d completions, want 0 to %d", n, len(wcs))
 		}
 		_ = v.cq.Arm(value%2 == 0)
 		_ = v.cq.Entries()

@@ -68,11 +68,11 @@ func TestBuild(t *testing.T) {
 	all.Wait()
 	names := only(t, dir)
 	if len(names) != 1 {
-		t.Fatalf("in the directory are %v", names)
+		t.Fatalf("in the directory are %v, want one", names)
 	}
 	for _, f := range found {
 		if f != filepath.Join(dir, names[0]) || !complete(f) {
-			t.Errorf("built in %s, the directory has %v", f, names)
+			t.Errorf("built in %s, want a complete %s", f, filepath.Join(dir, names[0]))
 		}
 	}
 	files, _ := fs.Glob(sources, "*/*.c")
@@ -81,11 +81,11 @@ func TestBuild(t *testing.T) {
 		t.Errorf("%d calls of the compiler, want %d: each source, and each library", before, want)
 	}
 	if again, err := Build(t.Context(), dir); again != found[0] || err != nil || calls() != before {
-		t.Errorf("again: %s, %v, after %d calls of the compiler, now %d", again, err, before, calls())
+		t.Errorf("again: %s, %v, %d calls of the compiler; want %s, %d", again, err, calls(), found[0], before)
 	}
 	fakeCompiler(t, false)
 	if other, err := Build(t.Context(), dir); other == found[0] || err != nil {
-		t.Errorf("with another compiler: %s, %v", other, err)
+		t.Errorf("with another compiler: %s, %v; want another than %s", other, err, found[0])
 	}
 }
 
@@ -113,7 +113,7 @@ func TestBuildFails(t *testing.T) {
 		t.Error(err)
 	}
 	if names := only(t, dir); len(names) > 0 {
-		t.Errorf("%v are left", names)
+		t.Errorf("%v are left, want none", names)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -139,11 +139,11 @@ func TestFind(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv(Variable, "")
 	if dir, err := Find(t.Context()); !errors.Is(err, ErrNotFound) {
-		t.Fatalf("in an empty cache: %s, %v", dir, err)
+		t.Fatalf("in an empty cache: %s, %v; want %v", dir, err, ErrNotFound)
 	}
 	built, err := Libraries(t.Context())
 	if err != nil || filepath.Dir(built) != filepath.Join(cache, "goroce") {
-		t.Fatalf("%s, %v", built, err)
+		t.Fatalf("%s, %v; want a directory in %s", built, err, filepath.Join(cache, "goroce"))
 	}
 	if dir, err := Find(t.Context()); dir != built || err != nil {
 		t.Errorf("%s, %v, want %s", dir, err, built)
@@ -167,10 +167,10 @@ func TestFind(t *testing.T) {
 
 	t.Setenv(Variable, built) // the mode of a directory that the user names is not checked
 	if dir, err := Find(t.Context()); dir != built || err != nil {
-		t.Errorf("%s names %s: %s, %v", Variable, built, dir, err)
+		t.Errorf("%s names it: %s, %v; want %s", Variable, dir, err, built)
 	}
 	t.Setenv(Variable, cache)
 	if _, err := Libraries(t.Context()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), cache) {
-		t.Errorf("%s names a directory without libraries: %v", Variable, err)
+		t.Errorf("%s names a directory without libraries: %v, want %v and %q", Variable, err, fs.ErrNotExist, cache)
 	}
 }

@@ -52,6 +52,6 @@ func TestRead(t *testing.T) {
 	c := Read()
 	t.Logf("%+v", c)
 	if c.Memory < 1<<20 || c.Memory > 1<<50 || c.Mappings < 1000 || c.Descriptors < 16 || c.Threads < 8 {
-		t.Errorf("%+v", c)
+		t.Errorf("%+v, want 1 MiB to 1 PiB, 1,000 mappings, 16 descriptors and 8 threads or more", c)
 	}
 }

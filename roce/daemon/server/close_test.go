@@ -75,10 +75,10 @@ func TestCloseCounts(t *testing.T) {
 		modify(t, c, qp.Handle, ib.StateErr, 0) // flushes the receive
 		if i < rounds-1 {                       // the last events stay unread
 			if e := next[abi.Event](t, events); e.Object != qp.Handle || e.Type != uint32(ib.EventSQDrained) {
-				t.Fatalf("event %+v", e)
+				t.Fatalf("event %+v, want %v of QP %d", e, ib.EventSQDrained, qp.Handle)
 			}
 			if e := next[abi.Completion](t, completions); e.CQ != cq.Handle {
-				t.Fatalf("event of CQ %d", e.CQ)
+				t.Fatalf("event of CQ %d, want %d", e.CQ, cq.Handle)
 			}
 		}
 		var wcs [4]ib.WC

@@ -143,7 +143,7 @@ func TestHelloFirst(t *testing.T) {
 		}
 		must(t, conn.Send(abi.Header{Op: abi.OpHello}, hello, int(os.Stdin.Fd())))
 		if _, _, _, err := conn.Receive(); (err == nil) != first {
-			t.Errorf("with hello said %v, descriptors are answered with %v", first, err)
+			t.Errorf("with hello said %v, descriptors are answered with %v, want an error only then", first, err)
 		}
 		must(t, conn.Close())
 	}

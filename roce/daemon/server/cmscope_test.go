@@ -76,7 +76,7 @@ func TestCMScopeShort(t *testing.T) {
 	whole := abi.Put(abi.Put(nil, &abi.Object{Handle: 1 << 20}), &abi.CMScope{Channel: a})
 	for n := range len(whole) {
 		if _, err := c.answer(abi.OpCMQuery, whole[:n], nil); err == nil {
-			t.Errorf("%d bytes are taken for an ID", n)
+			t.Errorf("%d bytes are taken for an ID, want an error", n)
 		}
 	}
 }

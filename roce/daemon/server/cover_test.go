@@ -36,7 +36,7 @@ func TestCover(t *testing.T) {
 				t.Fatalf("%v, %d: %d bytes turned, want %d; %v", r, n, got, turned, c)
 			}
 			if len(c) > 2*len(held) {
-				t.Fatalf("%d steps for %d ranges: %v", len(c), len(held), c)
+				t.Fatalf("%d steps for %d ranges, want at most %d: %v", len(c), len(held), 2*len(held), c)
 			}
 		}
 	}

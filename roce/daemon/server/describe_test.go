@@ -25,7 +25,7 @@ func tell[Reply, Request any](t *testing.T, c *abi.Conn, op abi.Op, r Request, g
 	must(t, err)
 	switch {
 	case h.Op != op || h.Seq != uint32(op):
-		t.Fatalf("%v is answered by %v %d", op, h.Op, h.Seq)
+		t.Fatalf("answered by %v %d, want %v %[3]d", h.Op, h.Seq, op)
 	case h.Status != abi.OK:
 		return reply, nil, abi.GetError(body, h.Status)
 	}
@@ -76,7 +76,7 @@ func TestQueryDevice(t *testing.T) {
 	defer c.Close()
 
 	if _, _, err := tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{}); !errors.Is(err, ib.ErrState) {
-		t.Errorf("before hello: %v", err)
+		t.Errorf("before hello: %v, want %v", err, ib.ErrState)
 	}
 	greet(t, c)
 	for i, dev := range devices {
@@ -88,15 +88,15 @@ func TestQueryDevice(t *testing.T) {
 	}
 	_, _, err = tell[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("green")})
 	if !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("a device that is not there: %v", err)
+		t.Errorf("a device that is not there: %v, want %v", err, ib.ErrInvalid)
 	}
 	if _, _, err := tell[abi.Object](t, c, abi.OpAllocPD, struct{}{}); !errors.Is(err, ib.ErrState) {
-		t.Errorf("a PD of no device: %v", err)
+		t.Errorf("a PD of no device: %v, want %v", err, ib.ErrState)
 	}
 	opened := ask[abi.OpenReply](t, c, abi.OpOpen, abi.Open{Device: abi.NameOf("red")})
 	again := ask[abi.DeviceReply](t, c, abi.OpQueryDevice, abi.Open{Device: abi.NameOf("red")})
 	if opened.DeviceReply != again || opened.Shards != 1 {
-		t.Errorf("opened as %+v, queried as %+v", opened, again)
+		t.Errorf("opened as %+v, want %+v, as queried, of 1 shard", opened, again)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestClockOffset(t *testing.T) {
 	now := ask[abi.ClockReply](t, c, abi.OpClock, struct{}{}).Now + offset
 	after := monotonic()
 	if slack := int64(time.Millisecond); now < before-slack || now > after+slack {
-		t.Errorf("the device's time is %d ns, asked between %d and %d", now, before, after)
+		t.Errorf("the device's time is %d ns, want it between %d and %d", now, before-slack, after+slack)
 	}
 }
 
@@ -124,17 +124,17 @@ func TestCreateCQ(t *testing.T) {
 	for range 3 {
 		cq := c.make(abi.OpCreateCQ, abi.Put(nil, &abi.CreateCQ{Entries: 5, CompVector: 1}))
 		if n := c.objects[cq].value.(*device.CQ).Entries(); n != 5 {
-			t.Errorf("5 entries became %d", n)
+			t.Errorf("5 entries became %d, want 5", n)
 		}
 		qp := c.make(abi.OpCreateQP, abi.Put(nil, &abi.CreateQP{PD: pd, SendCQ: cq, RecvCQ: cq, Type: uint32(ib.RC)}))
 		if on := c.objects[qp].value.(*device.QP).Shard(); on != 1 {
-			t.Errorf("a QP of completion vector 1 is on shard %d", on)
+			t.Errorf("a QP of completion vector 1 is on shard %d, want 1", on)
 		}
 	}
 	for _, vector := range []uint32{shards, math.MaxUint32} {
 		_, err := createCQ(c.session, &abi.CreateCQ{Entries: 5, CompVector: vector})
 		if !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("completion vector %d: %v", vector, err)
+			t.Errorf("completion vector %d: %v, want %v", vector, err, ib.ErrInvalid)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestQueryPort(t *testing.T) {
 	begin(t, c)
 	r := ask[abi.PortReply](t, c, abi.OpQueryPort, abi.Port{Port: 1})
 	if r.PhysState != uint32(ib.PhysPolling) || r.Speed != 25000 || r.CapFlags != 1<<16|1<<26 || r.MaxMTU != 4096 {
-		t.Errorf("the port is %+v", r)
+		t.Errorf("the port is %+v, want %v, 25 Gbit/s, capabilities %#x, MTU 4096", r, ib.PhysPolling, 1<<16|1<<26)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestCounters(t *testing.T) {
 			list[[]string{"counters/", "hw_counters/"}[n.HW]+n.Name.String()] = n.Value
 		}
 		if len(list) > abi.MaxCounters {
-			t.Errorf("%d counters", len(list))
+			t.Errorf("%d counters, want at most %d", len(list), abi.MaxCounters)
 		}
 		return list
 	}
@@ -194,6 +194,6 @@ func TestCounters(t *testing.T) {
 		}
 	}
 	if _, err := c.answer(abi.OpCounters, abi.Put(nil, &abi.Port{Port: 2}), nil); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("port 2: %v", err)
+		t.Errorf("port 2: %v, want %v", err, ib.ErrInvalid)
 	}
 }

@@ -74,7 +74,7 @@ func TestIdleClients(t *testing.T) {
 	}
 	take() // both are new, so their eventfds are on the kernel's list
 	if len(doorbells.active) != 2 {
-		t.Fatalf("%d of two new clients are active", len(doorbells.active))
+		t.Fatalf("%d new clients are active, want 2", len(doorbells.active))
 	}
 	for range 5 {
 		now += idleAfter / 4
@@ -83,11 +83,11 @@ func TestIdleClients(t *testing.T) {
 		}
 		take()
 		if rung[busy.qp] != 1 || len(rung) != 1 {
-			t.Fatalf("the busy client's doorbell was taken %d times", rung[busy.qp])
+			t.Fatalf("the busy client's doorbell was taken %d times, want only that, once", rung[busy.qp])
 		}
 	}
 	if len(doorbells.active) != 1 || other.active {
-		t.Fatalf("%d clients are active, and one of them should be idle", len(doorbells.active))
+		t.Fatalf("%d clients are active, want one, and the other idle", len(doorbells.active))
 	}
 	for round := range 3 {
 		if !other.ring(t) {
@@ -96,7 +96,8 @@ func TestIdleClients(t *testing.T) {
 		now += askAfter
 		take()
 		if rung[other.qp] != 1 {
-			t.Fatalf("round %d: the doorbell of a client that was idle is not found", round)
+			t.Fatalf("round %d: the doorbell of a client that was idle is found %d times, want once", round,
+				rung[other.qp])
 		}
 		now += idleAfter
 		take()
@@ -185,7 +186,7 @@ func FuzzDoorbells(f *testing.F) {
 				}
 			})
 			if calls > 1 {
-				t.Fatalf("the only QP of a client rang %d times", calls)
+				t.Fatalf("the only QP of a client rang %d times, want once", calls)
 			}
 		}
 		for ; len(script) >= 5; script = script[5:] {
@@ -210,7 +211,7 @@ func FuzzDoorbells(f *testing.F) {
 		good.ring(t)
 		now += askAfter
 		if take(); rung != 1 {
-			t.Fatalf("the good client rang once, and %d times say the doorbells", rung)
+			t.Fatalf("%d times say the doorbells, want 1 as the good client rang", rung)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func TestStories(t *testing.T) {
 	qpn := s.QPs()[0].QPN
 	if list := s.Stories("", qpn); len(list) != 1 || list[0].Failed != "" || list[0].QPN != qpn ||
 		list[0].PID != c.who.Pid || list[0].PeerQPN != 5 {
-		t.Errorf("got %+v of an open queue pair", list)
+		t.Errorf("got %+v of an open queue pair, want that of QP %d and process %d to QP 5", list, qpn, c.who.Pid)
 	}
 	c.QPFailed(failed(ib.QPN(qpn)))
 	c.QPFailed(failed(77))

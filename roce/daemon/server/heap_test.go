@@ -238,6 +238,7 @@ func TestHeapOfSessions(t *testing.T) {
 	booked = s.Usage()[0].Amount["heap"] - booked
 	t.Logf("a connection: %d bytes, %d booked", grown/count, booked/count)
 	if booked < grown*9/10 || booked > 2*grown {
-		t.Errorf("the heap grows by %d bytes each, %d are booked", grown/count, booked/count)
+		t.Errorf("the heap grows by %d bytes each, %d are booked; want %d to %d", grown/count, booked/count,
+			grown*9/10/count, 2*grown/count)
 	}
 }

@@ -154,7 +154,7 @@ func TestHandleOfAnotherKind(t *testing.T) {
 		}
 	}
 	if after := fmt.Sprint(s.Usage()); !maps.Equal(c.objects, before) || after != usage {
-		t.Errorf("objects %v, and the user holds %s; before %v, %s", c.objects, after, before, usage)
+		t.Errorf("objects %v, and the user holds %s; want those before: %v, %s", c.objects, after, before, usage)
 	}
 	for _, k := range slices.Sorted(maps.Keys(objects)) { // users before what they use
 		if _, err := c.try(abi.OpClose, c.closing(objects[k])); err != nil {

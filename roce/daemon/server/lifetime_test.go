@@ -88,7 +88,8 @@ func TestMemoryInUse(t *testing.T) {
 		"the client goes": func(t *testing.T, c *stuckClient) { must(t, c.Close()) },
 		"deregister": func(t *testing.T, c *stuckClient) {
 			if err := c.mapped.Close(); !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
-				t.Errorf("to deregister what is in use, and does not move: %v", err)
+				t.Errorf("to deregister what is in use, and does not move: %v, want %v or %v", err, ib.ErrClosed,
+					client.ErrGone)
 			}
 		},
 		"re-register": func(t *testing.T, c *stuckClient) {
@@ -97,7 +98,8 @@ func TestMemoryInUse(t *testing.T) {
 			defer client.Free(other)
 			err = c.mapped.Rereg(ib.ReregTranslation, nil, ib.MRInit{Buf: other})
 			if !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
-				t.Errorf("to re-register what is in use, and does not move: %v", err)
+				t.Errorf("to re-register what is in use, and does not move: %v, want %v or %v", err, ib.ErrClosed,
+					client.ErrGone)
 			}
 		},
 	} {
@@ -114,7 +116,8 @@ func TestMemoryInUse(t *testing.T) {
 			u := s.Usage()
 			if len(u) != 1 || u[0].Amount["connections"] != 1 || u[0].Amount["pinned"] < stuckBytes ||
 				u[0].Amount["mappings"] < 2 {
-				t.Errorf("while memory is in use its user holds %+v", u)
+				t.Errorf("while memory is in use its user holds %+v, want 1 connection, 2 mappings of %d bytes",
+					u, stuckBytes)
 			}
 			other, err := client.Dial(t.Context(), client.Options{Socket: listener.Addr().String()})
 			must(t, err)
@@ -127,7 +130,7 @@ func TestMemoryInUse(t *testing.T) {
 			must(t, c.fault.Resolve(c.pages))
 			require.Until(t, "the user holds nothing", func() bool { return len(s.Usage()) == 0 })
 			if s.accounts.scarce[scarceMappings].used != 0 {
-				t.Errorf("%d mappings are left", s.accounts.scarce[scarceMappings].used)
+				t.Errorf("%d mappings are left, want none", s.accounts.scarce[scarceMappings].used)
 			}
 		})
 	}
@@ -148,7 +151,7 @@ func TestWrittenByQP(t *testing.T) {
 			go func() { ended <- s.Serve(ctx, listener) }()
 			c := newStuckClient(t, listener.Addr().String(), (*stuckClient).writeStuck)
 			if err := end(c.qp); !errors.Is(err, ib.ErrClosed) && !errors.Is(err, client.ErrGone) {
-				t.Errorf("while the worker writes: %v", err)
+				t.Errorf("while the worker writes: %v, want %v or %v", err, ib.ErrClosed, client.ErrGone)
 			}
 			must(t, c.fault.Resolve(c.pages))
 			cancel()
@@ -198,15 +201,17 @@ func TestMappings(t *testing.T) {
 	for i, m := range list {
 		must(t, m.Close())
 		if i == 4 && (holds("mappings") != before+2 || holds("pinned") != page) {
-			t.Errorf("without the second extent: %d mappings, %d bytes", holds("mappings")-before, holds("pinned"))
+			t.Errorf("without the second extent: %d mappings, %d bytes; want 2, %d", holds("mappings")-before,
+				holds("pinned"), page)
 		}
 	}
 	if holds("mappings") != before+1 || holds("pinned") != 0 {
-		t.Errorf("without registrations: %d mappings, %d before; %d bytes", holds("mappings"), before, holds("pinned"))
+		t.Errorf("without registrations: %d mappings, %d bytes; want %d, 0", holds("mappings"), holds("pinned"),
+			before+1)
 	}
 	must(t, client.Free(buf))
 	if holds("mappings") != before {
-		t.Errorf("without the memory: %d mappings, %d before", holds("mappings"), before)
+		t.Errorf("without the memory: %d mappings, want %d as before", holds("mappings"), before)
 	}
 }
 
@@ -226,7 +231,7 @@ func TestMappingsOfUsers(t *testing.T) {
 		made = append(made, cq)
 	}
 	if n := holds("mappings"); n != 10 {
-		t.Errorf("a user that is alone has %d of 20 mappings", n)
+		t.Errorf("a user that is alone has %d mappings, want 10 of 20", n)
 	}
 	other := &session{srv: s, user: &account{}}
 	var err error
@@ -243,7 +248,7 @@ func TestMappingsOfUsers(t *testing.T) {
 		must(t, cq.Close())
 	}
 	if holds("mappings") != before {
-		t.Errorf("%d mappings, %d before", holds("mappings"), before)
+		t.Errorf("%d mappings, want %d as before", holds("mappings"), before)
 	}
 }
 
@@ -281,7 +286,7 @@ func TestScarce(t *testing.T) {
 			}
 		}
 		if n := s.accounts.scarce[c.kind].used; n != 0 {
-			t.Errorf("%d are left", n)
+			t.Errorf("%d are left, want none", n)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestClientGone(t *testing.T) {
 		}
 		if strings.Contains(line, " err=") != c.fails || !strings.Contains(line, " pid=") ||
 			!strings.Contains(line, " uid=") {
-			t.Errorf("error %v: %s", c.fails, line)
+			t.Errorf("error %v: %s, want pid, uid, and err only of an error", c.fails, line)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestShareMemory(t *testing.T) {
 	check("a region far away", 2)
 	copy(also, "far")
 	if string(mine[100:104]) != "near" || string(mine[far+10:far+13]) != "far" {
-		t.Errorf("%q and %q", mine[100:104], mine[far+10:far+13])
+		t.Errorf("%q and %q; want near and far", mine[100:104], mine[far+10:far+13])
 	}
 	must(t, c.close(two))
 	mine[far+14] = 7
@@ -97,7 +97,7 @@ func TestShareAgain(t *testing.T) {
 		file := c.make(abi.OpShareMemory, nil, fd)
 		_, now := c.register(c.make(abi.OpAllocPD, nil), file, 0, 4096)
 		if round > 0 && before[0] != byte(round) {
-			t.Errorf("round %d: %d in the memory that both sessions have", round, before[0])
+			t.Errorf("round %d: %d in the memory that both sessions have, want it", round, before[0])
 		}
 		now[0] = byte(round + 1)
 		if round > 0 && before[0] != byte(round+1) {

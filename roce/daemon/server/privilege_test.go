@@ -106,7 +106,7 @@ func allowed(t *testing.T, err error, want bool, words ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
+			t.Errorf("%q, want it to say %q", err, w)
 		}
 	}
 }

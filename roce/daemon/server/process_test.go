@@ -84,7 +84,7 @@ func TestForkedChild(t *testing.T) {
 	must(t, err)
 	var child int
 	if _, err := fmt.Sscanf(strings.TrimSpace(line), "child %d", &child); err != nil || s.Clients() != 1 {
-		t.Fatalf("%q, %d clients: %v", line, s.Clients(), err)
+		t.Fatalf("%q, %d clients: %v; want 1 client", line, s.Clients(), err)
 	}
 	must(t, first.Process.Kill())
 	_ = first.Wait() // it was killed

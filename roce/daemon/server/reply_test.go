@@ -55,7 +55,7 @@ func answered(t *testing.T, c *abi.Conn, op abi.Op) error {
 	must(t, err)
 	abi.CloseAll(fds)
 	if h.Op != op || h.Seq != uint32(op) {
-		t.Fatalf("%v is answered by %v %d", op, h.Op, h.Seq)
+		t.Fatalf("answered by %v %d, want %v %[2]d", h.Op, h.Seq, op)
 	}
 	if h.Status != abi.OK {
 		return abi.GetError(text, h.Status)
@@ -88,7 +88,7 @@ func TestRefusedAtOnce(t *testing.T) {
 			h, text, _, err := c.Receive()
 			must(t, err)
 			if why := abi.GetError(text, h.Status); h.Op != abi.OpHello || h.Seq != 0 || !errors.Is(why, ib.ErrLimit) {
-				t.Fatalf("refused with %+v, %v", h, why)
+				t.Fatalf("refused with %+v, %v; want %v 0, %v", h, why, abi.OpHello, ib.ErrLimit)
 			}
 			if _, _, _, err := c.Receive(); !errors.Is(err, io.EOF) {
 				t.Fatalf("after the refusal: %v, want the end of the connection", err)
@@ -128,7 +128,7 @@ func TestInFlight(t *testing.T) {
 		}
 		full.Store(false)
 		if after := fmt.Sprint(s.Usage()); after != before {
-			t.Errorf("%s that cannot be sent is booked: %s, before %s", what, after, before)
+			t.Errorf("%s that cannot be sent is booked: %s, want %s as before", what, after, before)
 		}
 		o, err := make()
 		if err != nil {

@@ -104,11 +104,11 @@ func (r *raider) ask(op abi.Op, body []byte, fds ...int) bool {
 	}
 	switch {
 	case h.Op != op || h.Seq != r.seq:
-		r.t.Fatalf("%v %d is answered as %v %d", op, r.seq, h.Op, h.Seq)
+		r.t.Fatalf("answered as %v %d, want %v %d", h.Op, h.Seq, op, r.seq)
 	case h.Status == abi.Failed:
-		r.t.Fatalf("%v with %d bytes: an error of no type: %v", op, len(body), abi.GetError(reply, h.Status))
+		r.t.Fatalf("%v with %d bytes: an error of no type, want one: %v", op, len(body), abi.GetError(reply, h.Status))
 	case h.Status != abi.OK && len(got) > 0:
-		r.t.Fatalf("%v is refused with %d descriptors", op, len(got))
+		r.t.Fatalf("%v is refused with %d descriptors, want none", op, len(got))
 	}
 	return true
 }

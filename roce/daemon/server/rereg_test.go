@@ -36,10 +36,10 @@ func TestKeepKeys(t *testing.T) {
 	}
 	for _, mask := range []uint32{0, 8} {
 		if _, err := rereg(mask|abi.KeepKeys, to); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("mask %d: %v", mask, err)
+			t.Errorf("mask %d: %v, want %v", mask, err, ib.ErrInvalid)
 		}
 	}
 	if key, err := rereg(uint32(ib.ReregAccess), to); err != nil || key == made.Key {
-		t.Errorf("key %#x again, %v", key, err)
+		t.Errorf("key %#x again, %v; want another", key, err)
 	}
 }

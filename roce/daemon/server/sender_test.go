@@ -46,7 +46,8 @@ func heir(t *testing.T) {
 		h, body, fds, err := conn.Receive()
 		must(t, err)
 		if h.Status != abi.Permission || len(fds) > 0 {
-			t.Errorf("%v: status %d with %d descriptors: %v", r.op, h.Status, len(fds), abi.GetError(body, h.Status))
+			t.Errorf("%v: status %d with %d descriptors, want %d with none: %v", r.op, h.Status, len(fds),
+				abi.Permission, abi.GetError(body, h.Status))
 		}
 	}
 }
@@ -87,7 +88,7 @@ func TestOtherProcess(t *testing.T) {
 	before := fmt.Sprint(s.Usage())
 	inherit(t, c)
 	if after := fmt.Sprint(s.Usage()); after != before {
-		t.Errorf("the user holds %s, before %s", after, before)
+		t.Errorf("the user holds %s, want %s as before", after, before)
 	}
 	ask[abi.CloseReply](t, c, abi.OpClose, abi.Close{Handle: pd.Handle, Kind: abi.KindPD})
 	if len(log) != 1 {
@@ -95,7 +96,7 @@ func TestOtherProcess(t *testing.T) {
 	}
 	if line := <-log; !strings.Contains(line, fmt.Sprintf(" pid=%d ", os.Getpid())) ||
 		!strings.Contains(line, " sender=") || strings.Contains(line, fmt.Sprintf(" sender=%d ", os.Getpid())) {
-		t.Errorf("the log says %s", line)
+		t.Errorf("the log says %s, want our pid, and another as sender", line)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestClose(t *testing.T) {
 			dev, err := device.Open(blind{wrap.Loopback(l)}, device.Options{})
 			must(t, err)
 			if _, err := New([]roce.Device{dev}, Options{}); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("a server of a link that cannot watch: %v", err)
+				t.Errorf("a server of a link that cannot watch: %v, want %v", err, errors.ErrUnsupported)
 			}
 			must(t, dev.Close())
 		})
@@ -102,6 +102,6 @@ func TestClose(t *testing.T) {
 		return instances
 	}
 	if before, after := round(), round(); after != before { // the first one opens the runtime's own
-		t.Errorf("%d epoll instances, %d before", after, before)
+		t.Errorf("%d epoll instances, want %d as before", after, before)
 	}
 }

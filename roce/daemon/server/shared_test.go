@@ -170,7 +170,7 @@ func TestSealedBeforeTouched(t *testing.T) {
 					t.Error("the server has touched it")
 				}
 				if now := c.held(); now != before {
-					t.Errorf("held %v, before %v", now, before)
+					t.Errorf("held %v, want %v as before", now, before)
 				}
 			})
 		}

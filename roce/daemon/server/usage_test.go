@@ -15,7 +15,7 @@ func TestUsage(t *testing.T) {
 	limits := s.UserLimits()
 	if limits["qps"] != 5 || limits["connections"] != 9 || limits["pinned"] != 100 || limits["mrs"] != 0 ||
 		len(limits) != 1+int(numResources) {
-		t.Errorf("limits %v", limits)
+		t.Errorf("limits %v, want 5 QPs, 9 connections, 100 bytes pinned, no MRs, of %d", limits, 1+int(numResources))
 	}
 	for _, uid := range []uint32{7, 3, 7} {
 		account, _, err := s.accounts.enter(uid)
@@ -40,6 +40,6 @@ func TestUsage(t *testing.T) {
 	}
 	s.accounts.leave(3)
 	if u := s.Usage(); len(u) != 1 || u[0].UID != 7 {
-		t.Errorf("after one has left: %+v", u)
+		t.Errorf("after one has left: %+v, want user 7 alone", u)
 	}
 }

@@ -145,7 +145,7 @@ func (w *word) returnedTo(c *walkClient, p *post, ok bool) {
 	}
 	old := binary.NativeEndian.Uint64(s.bytes())
 	if old-wordStart >= w.added || w.returned[old] {
-		c.t.Errorf("%v: an atomic returns %#x, which is too much, or for the second time", p, old)
+		c.t.Errorf("%v: an atomic returns %#x, want one of %d, each once", p, old, w.added)
 	}
 	w.returned[old] = true
 	p.message.data = s.bytes()[:wordBytes]

@@ -99,7 +99,7 @@ func (c *walkClient) granted(verb string, err error) bool {
 	}
 	c.totals.refused++
 	if !errors.Is(err, ib.ErrLimit) {
-		c.t.Errorf("%s: %v", verb, err)
+		c.t.Errorf("%s: %v, want %v", verb, err, ib.ErrLimit)
 	}
 	return false
 }
@@ -250,7 +250,7 @@ func (c *walkClient) busy(th *thing, verb string, err error) bool {
 	if refused {
 		c.totals.busy++
 	} else if th.users > 0 && !errors.Is(err, ib.ErrLimit) {
-		c.t.Errorf("%s a %v with %d users: %v", verb, th.kind, th.users, err)
+		c.t.Errorf("%s a %v with %d users: %v, want %v", verb, th.kind, th.users, err, ib.ErrLimit)
 	}
 	return refused
 }
@@ -371,7 +371,7 @@ func (c *walkClient) refused() {
 	}
 	c.totals.refused++
 	if !errors.Is(err, ib.ErrInvalid) && !errors.Is(err, ib.ErrLimit) {
-		c.t.Errorf("%s: %v", verb, err)
+		c.t.Errorf("%s: %v, want %v or %v", verb, err, ib.ErrInvalid, ib.ErrLimit)
 	}
 }
 
@@ -413,7 +413,7 @@ func (c *walkClient) arm(cq *thing) {
 // has come when the completion has.
 func (c *walkClient) wait() {
 	if _, err := c.dev.NextEvent(isOver); err != nil && !errors.Is(err, context.Canceled) {
-		c.t.Errorf("wait for an event: %v", err)
+		c.t.Errorf("wait for an event: %v, want none or %v", err, context.Canceled)
 	}
 	list := c.all(abi.KindChannel)
 	if len(list) == 0 {
@@ -425,7 +425,7 @@ func (c *walkClient) wait() {
 	}
 	cq, err := h.value.(ib.Channel).Wait(isOver)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		c.t.Errorf("wait on a channel: %v", err)
+		c.t.Errorf("wait on a channel: %v, want none or %v", err, context.Canceled)
 	}
 	for _, th := range c.all(abi.KindCQ) {
 		switch {

@@ -116,7 +116,7 @@ func (c *walkClient) someAH(pd *thing) *walkAH {
 func (c *walkClient) datagram(p *post, wc *ib.WC, m *walkMessage) {
 	c.totals.datagrams++
 	if wc.SrcQP != m.from || int(wc.ByteLen) != ib.GRHLen+len(m.data) {
-		c.t.Errorf("datagram %d of %d bytes from QP %v: %+v", m.num, len(m.data), m.from, *wc)
+		c.t.Errorf("datagram %d: %+v, want it of %d bytes from QP %v", m.num, *wc, ib.GRHLen+len(m.data), m.from)
 	}
 	s := p.slots[0]
 	if s.of != p {

@@ -127,7 +127,7 @@ func (w *walkWorld) checkMemory() {
 		}
 		for i, b := range a.source() {
 			if b != a.pattern(i) {
-				w.t.Errorf("arena %d: data to send has changed at %d", a.num, i)
+				w.t.Errorf("arena %d: data to send has changed at %d: %#x, want %#x", a.num, i, b, a.pattern(i))
 				break
 			}
 		}

@@ -120,7 +120,7 @@ func (s *stall) die(closed chan<- error) error {
 	alive := srv.mapped()
 	for session, n := range before {
 		if _, is := alive[session]; !is && session.mappings() != n {
-			return fmt.Errorf("%d mappings were %d while a worker uses them", session.mappings(), n)
+			return fmt.Errorf("%d mappings while a worker uses them, want %d as before", session.mappings(), n)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func TestClientWalk(t *testing.T) {
 func TestWalkRepeats(t *testing.T) {
 	walk := func() walkTotals { return takeWalk(t, &dice{rng: rand.New(rand.NewPCG(1, 0))}, false, walkSteps/2) }
 	if first, again := walk(), walk(); first != again {
-		t.Errorf("the first time %+v, then %+v", first, again)
+		t.Errorf("the first time %+v, want %+v as the second", first, again)
 	}
 }
 
@@ -140,7 +140,7 @@ func (a *walkTotals) add(b walkTotals) {
 func (a *walkTotals) check(t *testing.T) {
 	if min(a.received, a.written, a.read, a.failed, a.died, a.busy, a.refused, a.revoked, a.atomics,
 		a.datagrams, a.bound, a.byWindow, a.invalidated, a.denied) < 10 {
-		t.Errorf("the walks did not go everywhere: %+v", *a)
+		t.Errorf("the walks did not go everywhere: %+v, want at least 10 of each", *a)
 	}
 }
 

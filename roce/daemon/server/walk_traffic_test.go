@@ -516,13 +516,13 @@ func (c *walkClient) received(p *post, wc *ib.WC) {
 	}
 	switch q := m.to; {
 	case q.owner != c || q.Num() != wc.QPN:
-		c.t.Errorf("message %d comes to the wrong QP: %+v", m.num, *wc)
+		c.t.Errorf("message %d comes to the wrong QP: %+v, want QP %v", m.num, *wc, q.Num())
 	case m.stray:
 		c.t.Errorf("message %d comes in spite of a wrong key: %+v", m.num, *wc)
 	case m.got && q.reliable(): // where the network may repeat a message (IBTA 9.8.2.2)
 		c.t.Errorf("message %d comes twice: %+v", m.num, *wc)
 	case q.typ == ib.RC && m.num < q.last:
-		c.t.Errorf("message %d comes after message %d", m.num, q.last)
+		c.t.Errorf("message %d comes after message %d, want it before", m.num, q.last)
 	}
 	m.got, m.to.last, p.reused = true, m.num, m.to.typ == ib.UC
 	if wc.Opcode == ib.WCRecvImm {

@@ -282,29 +282,29 @@ func (w *walkWorld) checkEmpty() {
 	require.Until(w.t, "no user holds anything", func() bool { return len(s.Usage()) == 0 })
 	for kind, x := range s.accounts.scarce {
 		if x.used != 0 && scarceKind(kind) != plenty {
-			w.t.Errorf("%d of scarce resource %d are left (%s)", x.used, kind, scarceText[kind])
+			w.t.Errorf("%d of scarce resource %d are left (%s), want none", x.used, kind, scarceText[kind])
 		}
 	}
 	s.cm.mu.Lock()
 	if n := len(s.cm.owners); n != 0 {
-		w.t.Errorf("%d users of the connection manager are left", n)
+		w.t.Errorf("%d users of the connection manager are left, want none", n)
 	}
 	s.cm.mu.Unlock()
 	for _, u := range s.units {
 		u.mu.Lock()
 		if len(u.sessions) != 0 {
-			w.t.Errorf("%d sessions are left", len(u.sessions))
+			w.t.Errorf("%d sessions are left, want none", len(u.sessions))
 		}
 		u.mu.Unlock()
 		for _, d := range u.doorbells {
 			d.mu.Lock()
 			if len(d.all) != 0 || len(d.active) != 0 {
-				w.t.Errorf("doorbells of %d clients are left, %d of them active", len(d.all), len(d.active))
+				w.t.Errorf("doorbells of %d clients are left, %d of them active; want none", len(d.all), len(d.active))
 			}
 			d.mu.Unlock()
 		}
 	}
 	if n := s.Totals().Faults; n != 0 {
-		w.t.Errorf("%d accesses have faulted", n)
+		w.t.Errorf("%d accesses have faulted, want none", n)
 	}
 }

@@ -94,11 +94,11 @@ func TestSharedDomain(t *testing.T) {
 	b.leave()
 	stranger.leave()
 	if n := len(s.units[0].domains.all); n != 0 {
-		t.Errorf("%d domains are left", n)
+		t.Errorf("%d domains are left, want none", n)
 	}
 	_, err = a.answer(abi.OpAllocXRCD, abi.Put(nil, &abi.AllocXRCD{}), []int{0, 1})
 	if !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("two descriptors: %v", err)
+		t.Errorf("two descriptors: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestOpenQP(t *testing.T) {
 	for _, bad := range []abi.OpenQP{{XRCD: theirs, QPN: made.Num + 1, Type: uint32(ib.XRCTGT)},
 		{XRCD: theirs, QPN: made.Num, Type: uint32(ib.RC)}} {
 		if _, err := openQP(b.session, &bad); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v, want %v", bad, err, ib.ErrInvalid)
 		}
 	}
 	first := b.make(abi.OpOpenQP, abi.Put(nil, &open))
@@ -129,7 +129,7 @@ func TestOpenQP(t *testing.T) {
 		h abi.Handle
 	}{{a, dom}, {b, theirs}} {
 		if err := c.close(c.h); !errors.Is(err, ib.ErrBusy) {
-			t.Errorf("a domain with a QP is closed: %v", err)
+			t.Errorf("a domain with a QP is closed: %v, want %v", err, ib.ErrBusy)
 		}
 	}
 	modify := func(c *bareSession, h abi.Handle, state ib.QPState) {
@@ -144,7 +144,7 @@ func TestOpenQP(t *testing.T) {
 	}
 	modify(b, first, ib.StateInit)
 	if got := stateOf(a, made.Handle); got != ib.StateInit {
-		t.Errorf("the QP is in %v", got)
+		t.Errorf("the QP is in %v, want %v", got, ib.StateInit)
 	}
 	modify(a, made.Handle, ib.StateErr) // raises EventLastWQE
 	for _, h := range []struct {
@@ -152,22 +152,22 @@ func TestOpenQP(t *testing.T) {
 		h abi.Handle
 	}{{a, made.Handle}, {b, first}, {b, second}} {
 		if n := h.c.objects[h.h].events.Load(); n != 1 {
-			t.Errorf("%d events of handle %d", n, h.h)
+			t.Errorf("%d events of handle %d, want 1", n, h.h)
 		}
 	}
 	must(t, b.close(second))
 	a.leave()
 	if got := stateOf(b, first); got != ib.StateErr {
-		t.Errorf("after the end of the session that has made it the QP is in %v", got)
+		t.Errorf("after the end of the session that has made it the QP is in %v, want %v", got, ib.StateErr)
 	}
 	q := b.objects[first].value.(*device.QP)
 	must(t, b.close(first))
 	if _, err := q.Query(); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("the QP without handles: %v", err)
+		t.Errorf("the QP without handles: %v, want %v", err, ib.ErrClosed)
 	}
 	must(t, b.close(theirs))
 	if n := len(s.units[0].domains.all); n != 0 {
-		t.Errorf("%d domains are left", n)
+		t.Errorf("%d domains are left, want none", n)
 	}
 }
 
@@ -272,11 +272,12 @@ func TestDomainTraffic(t *testing.T) {
 		at.post()
 		send(at)
 		if wc := sent(); wc.Status != ib.WCSuccess {
-			t.Fatalf("sent: %v", wc.Status)
+			t.Fatalf("sent: %v, want %v", wc.Status, ib.WCSuccess)
 		}
 		var wcs [2]ib.WC
 		if n := at.done.Poll(wcs[:]); n != 1 || wcs[0].ByteLen != 3000 || !bytes.Equal(at.buf[:3000], buf) {
-			t.Fatalf("%d completions, %+v; the data is right: %v", n, wcs[0], bytes.Equal(at.buf[:3000], buf))
+			t.Fatalf("%d completions, %+v; the data is right: %v; want 1 of 3000 bytes, true", n, wcs[0],
+				bytes.Equal(at.buf[:3000], buf))
 		}
 	}
 	for range 3 {
@@ -293,12 +294,12 @@ func TestDomainTraffic(t *testing.T) {
 	c.leave()
 	if wc := sent(); wc.Status != ib.WCSuccess && wc.Status != ib.WCRemInvReqErr && wc.Status != ib.WCRemAccessErr &&
 		wc.Status != ib.WCRetryExcErr && wc.Status != ib.WCRemOpErr {
-		t.Errorf("to a session that ends: %v", wc.Status)
+		t.Errorf("to a session that ends: %v, want success, or what says that it is gone", wc.Status)
 	}
 	must(t, b.close(target))
 	b.leave()
 	if n := len(s.units[0].domains.all); n != 0 {
-		t.Errorf("%d domains are left", n)
+		t.Errorf("%d domains are left, want none", n)
 	}
 	must(t, ini.Close())
 }

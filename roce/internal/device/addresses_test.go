@@ -319,11 +319,12 @@ func TestNewAddressOverUDP(t *testing.T) {
 			clear(w.b.buf)
 			w.send(w.a, write)
 			if wc := w.wait(w.a); wc.Err() != nil || !bytes.Equal(w.a.buf, w.b.buf) {
-				t.Fatalf("%d shards: WRITE %v, data are right: %v", shards, wc.Err(), bytes.Equal(w.a.buf, w.b.buf))
+				t.Fatalf("%d shards: WRITE %v, data are right: %v; want %v, true", shards, wc.Err(),
+					bytes.Equal(w.a.buf, w.b.buf), ib.WCSuccess)
 			}
 			// Later, packets cross shards that arrive while only some shards have their sockets.
 			if n := w.a.dev.Stats().CrossedShards; n > 0 && round == 0 {
-				t.Errorf("%d shards: %d frames came by the sockets of another shard", shards, n)
+				t.Errorf("%d shards: %d frames came by the sockets of another shard, want none", shards, n)
 			}
 			// The address is removed and added again while a request is outstanding.
 			if err := w.a.dev.SetAddresses([]ib.GID{w.a.gid()}); err != nil {

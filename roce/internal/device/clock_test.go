@@ -62,7 +62,8 @@ func TestTimeGoesOn(t *testing.T) {
 		must(t, err)
 		for _, wc := range wcs[:n] {
 			if wc.Err() != nil || wc.Timestamp < last {
-				t.Fatalf("request %d completes at %d, %v; the one before at %d", done, wc.Timestamp, wc.Status, last)
+				t.Fatalf("request %d completes at %d, %v; want no earlier than the one before, at %d", done,
+					wc.Timestamp, wc.Status, last)
 			}
 			last = wc.Timestamp
 			done++
@@ -71,7 +72,7 @@ func TestTimeGoesOn(t *testing.T) {
 			limit = time.Now().Add(time.Minute)
 		}
 		if now, err := w.a.dev.Clock(); err != nil || now < last {
-			t.Fatalf("the clock is %d, %v, behind the latest completion, %d", now, err, last)
+			t.Fatalf("the clock is %d, %v; want no earlier than the latest completion, %d", now, err, last)
 		}
 	}
 }

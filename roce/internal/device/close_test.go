@@ -63,7 +63,7 @@ func TestLastACK(t *testing.T) {
 			w.settle()
 			var wcs [1]ib.WC
 			if n, _ := w.b.cq.Poll(wcs[:]); n != 1 || wcs[0].ID != 7 {
-				t.Fatalf("%d receives completed", n)
+				t.Fatalf("%d receives completed, want only number 7", n)
 			}
 			if n, _ := w.a.cq.Poll(wcs[:]); n != 0 {
 				t.Fatal("the ACK did not wait")
@@ -130,7 +130,7 @@ func TestLastACKWhileAsleep(t *testing.T) {
 				t.Fatal(wc.Err())
 			}
 			if n := asleep.sent.Load(); n != 0 {
-				t.Errorf("the link was asked to send while it waited, %d times", n)
+				t.Errorf("the link was asked to send while it waited, %d times, want 0", n)
 			}
 		})
 	}

@@ -134,7 +134,7 @@ func (u *cmUser) hear(value byte) {
 			_ = ev.ID.Establish()
 		}
 		if most := u.most; most > 0 && len(u.open)+2 > most { // the listener and the settled one
-			u.w.t.Fatalf("%d IDs are open, the limit is %d", len(u.open)+2, most)
+			u.w.t.Fatalf("%d IDs are open, want at most %d", len(u.open)+2, most)
 		}
 		u.w.settle()
 	}
@@ -228,7 +228,7 @@ func FuzzCMRouting(f *testing.F) {
 			}
 		}
 		if n := w.a.dev.CMStats().Open; n > 1000 {
-			t.Fatalf("%d connections are open", n)
+			t.Fatalf("%d connections are open, want at most 1,000", n)
 		}
 		w.between(u, v)
 	})

@@ -144,7 +144,8 @@ func (m *cmModel) hear(i int, ev *ib.CMEvent) {
 	default:
 		before, ok := m.last[ev.ID]
 		if !ok || !slices.Contains(cmGrammar[before], ev.Type) {
-			m.t.Fatalf("seed %d: %v behind %v (known: %v)", m.seed, ev.Type, before, ok)
+			m.t.Fatalf("seed %d: %v behind %v (known: %v), want one of %v", m.seed, ev.Type, before, ok,
+				cmGrammar[before])
 		}
 	}
 	m.last[ev.ID] = ev.Type
@@ -206,11 +207,11 @@ func (m *cmModel) answer(i int, id ib.CMID) {
 		err = id.Disconnect()
 	}
 	if err != nil && !isState(err) {
-		m.t.Fatalf("seed %d: behind %v: %v", m.seed, m.last[id], err)
+		m.t.Fatalf("seed %d: behind %v: %v, want none but of the state", m.seed, m.last[id], err)
 	}
 	if m.last[id] == ib.CMConnectResponse && m.rng.IntN(3) == 0 {
 		if err := id.Disconnect(); err != nil && !isState(err) {
-			m.t.Fatalf("seed %d: disconnect: %v", m.seed, err)
+			m.t.Fatalf("seed %d: disconnect: %v, want none but of the state", m.seed, err)
 		}
 	}
 }

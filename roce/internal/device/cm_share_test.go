@@ -56,7 +56,8 @@ func TestCMSharedPorts(t *testing.T) {
 		id, err := resolve(peer, 7473)
 		must(t, err)
 		if got, err := id.Query(); err != nil || got.Local.Port() == attr.Local.Port() {
-			t.Fatalf("port %d of an ID without a destination is shared: %v", attr.Local.Port(), err)
+			t.Fatalf("an ID without a destination has port %v, %v; want another than %d", got.Local, err,
+				attr.Local.Port())
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (c *cmEnd) resolved(to *host, port uint16) ib.CMID {
 	must(c.w.t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(to.gid().Addr(), port), 0))
 	must(c.w.t, id.ResolveRoute(0))
 	if got := types(c.events()); !slices.Equal(got, []ib.CMEventType{ib.CMAddrResolved, ib.CMRouteResolved}) {
-		c.w.t.Fatalf("resolving raised %v", got)
+		c.w.t.Fatalf("resolving raised %v, want %v", got, []ib.CMEventType{ib.CMAddrResolved, ib.CMRouteResolved})
 	}
 	return id
 }
@@ -139,7 +139,7 @@ func TestCMSilence(t *testing.T) {
 		t.Errorf("%+v, want status -110 after 16 tries", ev)
 	}
 	if d := w.now - began; d < 22.2e9-2e6 || d > 23.8e9+2e6 {
-		t.Errorf("after %d ms", d/1e6)
+		t.Errorf("after %d ms, want 22,198 to 23,802", d/1e6)
 	}
 	w.nothingLeft()
 }
@@ -157,10 +157,10 @@ func TestCMSeed(t *testing.T) {
 		return [2]ib.PSN{attr.RQPSN, attr.SQPSN}
 	}
 	if a, b := numbers(5), numbers(5); a != b {
-		t.Errorf("PSNs %#x and %#x with one seed", a, b)
+		t.Errorf("PSNs %#x and %#x with one seed, want the same", a, b)
 	}
 	if a, b := numbers(5), numbers(6); a[0] == b[0] || a[1] == b[1] {
-		t.Errorf("PSNs %#x and %#x with two seeds", a, b)
+		t.Errorf("PSNs %#x and %#x with two seeds, want others", a, b)
 	}
 }
 
@@ -271,10 +271,10 @@ func TestCMDeviceCloses(t *testing.T) {
 	whole(t, a, b)
 	must(t, w.a.dev.Close())
 	if ev, err := a.ch.NextEvent(over); err != nil || ev.Type != ib.CMDeviceRemoval {
-		t.Errorf("%v, %v", ev.Type, err)
+		t.Errorf("%v, %v; want %v", ev.Type, err, ib.CMDeviceRemoval)
 	}
 	if _, err := a.ch.NextEvent(t.Context()); !errors.Is(err, ib.ErrClosed) {
-		t.Errorf("then %v", err)
+		t.Errorf("then %v, want %v", err, ib.ErrClosed)
 	}
 	if _, err := a.ch.CreateID(ib.CMIDInit{}); !errors.Is(err, ib.ErrClosed) {
 		t.Errorf("a new ID: got %v, want %v", err, ib.ErrClosed)
@@ -282,7 +282,7 @@ func TestCMDeviceCloses(t *testing.T) {
 	must(t, a.ch.Close())
 	w.b.dev.Step(w.now)
 	if ev, err := b.ch.NextEvent(over); err != nil || ev.Type != ib.CMDisconnected {
-		t.Errorf("the peer has %v, %v", ev.Type, err)
+		t.Errorf("the peer has %v, %v; want %v", ev.Type, err, ib.CMDisconnected)
 	}
 }
 
@@ -296,13 +296,13 @@ func TestCMAddressGone(t *testing.T) {
 		must(t, w.a.dev.SetAddresses([]ib.GID{g}))
 	}
 	if ev := a.next(ib.CMAddrChange); ev.ID != id || ev.Status != -99 {
-		t.Errorf("%+v", ev)
+		t.Errorf("%+v, want ID %v, status -99", ev, id)
 	}
 	must(t, id.Disconnect()) // its DREQ cannot be sent
 	for w.advance() {
 	}
 	if got := types(a.events()); !slices.Equal(got, []ib.CMEventType{ib.CMDisconnected, ib.CMTimewaitExit}) {
-		t.Errorf("events %v", got)
+		t.Errorf("events %v, want %v", got, []ib.CMEventType{ib.CMDisconnected, ib.CMTimewaitExit})
 	}
 }
 
@@ -325,7 +325,7 @@ func TestCMLoopback(t *testing.T) {
 		must(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort(dst), 0))
 		a.next(ib.CMAddrResolved)
 		if q := local(id); q.Remote.Addr() != gidA.Addr() || q.Local.Addr() != gidA.Addr() {
-			t.Errorf("%s is %v, from %v", dst, q.Remote, q.Local)
+			t.Errorf("%s is %v, from %v; want %v for both", dst, q.Remote, q.Local, gidA)
 		}
 	}
 	if err := a.id().Bind(netip.MustParseAddrPort("[::1]:7471")); !errors.Is(err, ib.ErrNoAddr) {
@@ -441,11 +441,11 @@ func TestCMRoutes(t *testing.T) {
 			t.Errorf("%d calls, want %d", n, ids)
 		}
 		if a, err := left.Query(); err != nil || a.PathMTU != ib.MTU1024 {
-			t.Errorf("the open ID has path MTU %d, %v", a.PathMTU, err)
+			t.Errorf("the open ID has path MTU %d, %v, want %v", a.PathMTU, err, ib.MTU1024)
 		}
 		for i := range ids { // left is open
 			if _, err := ch.CreateID(ib.CMIDInit{}); (err == nil) != (i < ids-1) {
-				t.Fatalf("ID %d of %d: %v", i+2, ids, err)
+				t.Fatalf("ID %d of %d: %v; want it made: %v", i+2, ids, err, i < ids-1)
 			}
 		}
 	})
@@ -537,7 +537,8 @@ func TestCMOwner(t *testing.T) {
 	for _, init := range []ib.CMIDInit{{Space: 0x0184}, {ServiceID: 0x1840000 + 7471},
 		{ServiceID: 0x1060000 | 0x80_0000}} {
 		if _, err := a.ch.CreateID(init); !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("an ID whose private data would be a header of its own, %+v: %v", init, err)
+			t.Errorf("an ID whose private data would be a header of its own, %+v: %v, want %v", init, err,
+				ib.ErrInvalid)
 		}
 	}
 	if err := asked.Migrate(w.newCM(w.a).ch); !errors.Is(err, ib.ErrForeign) {

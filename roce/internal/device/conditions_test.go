@@ -77,7 +77,7 @@ func TestConditions(t *testing.T) {
 					per := time.Duration(p.w.now) / time.Duration(l.count)
 					t.Logf("%v a message, %d retries", per, p.w.a.dev.Stats().CompleterRetry)
 					if l.size == 64<<10 && c.most > 0 && per > c.most {
-						t.Errorf("%v a message, at most %v", per, c.most)
+						t.Errorf("%v a message, want at most %v", per, c.most)
 					}
 				})
 			})
@@ -279,7 +279,7 @@ func TestBottleneck(t *testing.T) {
 				t.Logf("%d messages, %.2f Gb/s; at least %d a QP; the longest wait %v; %d retries", total,
 					float64(total*l.size*8)/float64(p.w.now), least, p.quiet, p.w.a.dev.Stats().CompleterRetry)
 				if p.quiet > timeout {
-					t.Errorf("a QP has waited %v for a completion, at most %v", p.quiet, timeout)
+					t.Errorf("a QP has waited %v for a completion, want at most %v", p.quiet, timeout)
 				}
 			})
 		})

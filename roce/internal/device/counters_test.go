@@ -95,13 +95,13 @@ func TestErrorCounters(t *testing.T) {
 	names := map[string]bool{}
 	for _, n := range new(device.Stats).Counters() {
 		if names[n.Name] {
-			t.Errorf("got %s twice", n.Name)
+			t.Errorf("got %s twice, want it once", n.Name)
 		}
 		names[n.Name] = true
 	}
 	for _, n := range mlx5Names {
 		if !names[n] {
-			t.Errorf("got no counter %s", n)
+			t.Errorf("got no counter %s, want one", n)
 		}
 	}
 }

@@ -43,8 +43,8 @@ func TestCEReachesQP(t *testing.T) {
 				must(t, err)
 				if path.RcvdCNPs != st.RcvdCNPs || path.MarkedPkts > st.ECNMarked ||
 					(path.MarkedPkts > 0) != (st.ECNMarked > 0) {
-					t.Errorf("%v: the way there has %+v, the device %d packets marked, %d CNPs", h.gid(), path.Marks,
-						st.ECNMarked, st.RcvdCNPs)
+					t.Errorf("%v: the way there has %+v, want those of the device: %d packets marked, %d CNPs", h.gid(),
+						path.Marks, st.ECNMarked, st.RcvdCNPs)
 				}
 				if path.QPs != 1 || path.Control != qp.Cubic || path.MinRTT > path.RTT || path.Rate < 0 {
 					t.Errorf("%v: got %+v of the way, want one QP, cubic, and round trips", h.gid(), path)

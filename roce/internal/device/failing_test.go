@@ -70,9 +70,10 @@ func failMemory(t *testing.T, seed uint64) {
 		at := i * space
 		switch {
 		case wc.ID != uint64(i):
-			t.Fatalf("request %d completes where it is the turn of %d", wc.ID, i)
+			t.Fatalf("request %d completes, want %d, whose turn it is", wc.ID, i)
 		case failed && wc.Status != ib.WCWRFlushErr, !failed && wc.Status == ib.WCWRFlushErr:
-			t.Fatalf("request %d: %v; one before it failed: %v", i, wc.Status, failed)
+			t.Fatalf("request %d: %v; one before it failed: %v; want %v only then", i, wc.Status, failed,
+				ib.WCWRFlushErr)
 		case wc.Status == ib.WCSuccess && !bytes.Equal(w.a.buf[at:][:sizes[i]], w.b.buf[at:][:sizes[i]]):
 			t.Fatalf("request %d succeeds, and its data is not there", i)
 		}
@@ -90,7 +91,8 @@ func checkReceives(t *testing.T, w *world) {
 	must(t, err)
 	for i := 1; i < n; i++ {
 		if wcs[i].ID <= wcs[i-1].ID || wcs[i-1].Status != ib.WCSuccess && wcs[i].Status != ib.WCWRFlushErr {
-			t.Fatalf("receive %d: %v behind receive %d: %v", wcs[i].ID, wcs[i].Status, wcs[i-1].ID, wcs[i-1].Status)
+			t.Fatalf("receive %d: %v behind receive %d: %v; want them in order, %v behind a failure", wcs[i].ID,
+				wcs[i].Status, wcs[i-1].ID, wcs[i-1].Status, ib.WCWRFlushErr)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestRoomOfEnded(t *testing.T) {
 			w.settle()
 			var wcs [2]ib.WC
 			if n, _ := w.a.cq.Poll(wcs[:]); n != 0 {
-				t.Fatalf("%+v: the first QP has left room", wcs[0])
+				t.Fatalf("%+v: the first QP has left room, want no completion", wcs[0])
 			}
 			if err := c.end(first); err != nil {
 				t.Fatal(err)

@@ -143,7 +143,7 @@ func TestHeldFramesClosed(t *testing.T) {
 	must(t, w.mem.Memory.ReadAt(got, 0))
 	for i := range got {
 		if got[i] != 0 && got[i] != a.buf[i] {
-			t.Fatalf("byte %d of the memory is %q", i, got[i:][:12])
+			t.Fatalf("byte %d of the memory is %q, want 0 or %q", i, got[i:][:12], a.buf[i])
 		}
 	}
 }

@@ -161,7 +161,7 @@ func TestDropReasons(t *testing.T) {
 			c.attack(v)
 			after := v.dev.Stats()
 			if c.count(&after) != c.count(&before)+1 {
-				t.Errorf("not counted: %+v", after)
+				t.Errorf("%d counted, want %d: %+v", c.count(&after), c.count(&before)+1, after)
 			}
 			if n, _ := v.cq.Poll(make([]ib.WC, 1)); n != 0 {
 				t.Error("a receive completed")
@@ -198,7 +198,7 @@ func TestPinSourcePort(t *testing.T) {
 			}
 		}
 		if s := v.dev.Stats(); (s.DropSourcePort == 1) != pin {
-			t.Errorf("pinned %v: %d packets counted", pin, s.DropSourcePort)
+			t.Errorf("pinned %v: %d packets counted, want 1 only if pinned", pin, s.DropSourcePort)
 		}
 		if err := v.qp.Modify(ib.QPAttr{State: ib.StateReset}, ib.AttrState); err != nil {
 			t.Fatal(err)
@@ -330,11 +330,11 @@ func TestTrainsAreChecked(t *testing.T) {
 				st.RcvdPkts, st.RxICRCErrors, st.DropNoQP, st.DropPKey, st.OutOfSeqRequest, st.DuplicateRequest,
 				st.DropState)
 			if c.name == "nothing" && (st.RcvdPkts != count || !bytes.Equal(v.buf[:len(payloads)], payloads)) {
-				t.Errorf("%d of %d packets were received, or their data are wrong", st.RcvdPkts, count)
+				t.Errorf("%d packets were received, want %d, with their data", st.RcvdPkts, count)
 			}
 		}
 		if got[0] != got[1] {
-			t.Errorf("%s: %s, one by one %s", c.name, got[0], got[1])
+			t.Errorf("%s: %s, want as one by one: %s", c.name, got[0], got[1])
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestEvents(t *testing.T) {
 			RKey: w.a.mr.RKey()})
 		cq, err := ch.Wait(ctx)
 		if err != nil || cq != w.a.cq {
-			t.Fatalf("Wait returned %v, %v", cq, err)
+			t.Fatalf("Wait returned %v, %v; want the CQ", cq, err)
 		}
 		if wc := w.wait(w.a); wc.Err() != nil {
 			t.Fatal(wc.Err())

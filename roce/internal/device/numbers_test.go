@@ -57,7 +57,7 @@ func TestNumbersAreDrawn(t *testing.T) {
 			}
 		}
 		if n > 3 {
-			t.Errorf("%d of 100 %s lie beside another one: %#x", n, what, list)
+			t.Errorf("%d of 100 %s lie beside another one, want at most 3: %#x", n, what, list)
 		}
 	}
 	var low, index []uint32

@@ -142,8 +142,8 @@ func TestOffloadLies(t *testing.T) {
 					}
 					if st := liar.dev.Stats(); liar.dev.Offload() != device.OffloadOff || reports != 1 ||
 						st.OffloadOff != 1 || st.OffloadTrials != 1 {
-						t.Fatalf("after %d rounds offload is %v, reported %d times: %+v", rounds, liar.dev.Offload(),
-							reports, st)
+						t.Fatalf("after %d rounds offload is %v, reported %d times, want %v, once: %+v", rounds,
+							liar.dev.Offload(), reports, device.OffloadOff, st)
 					}
 					before := w.a.dev.Stats().CompleterRetry
 					for i := range 20 {
@@ -172,8 +172,8 @@ func TestOffloadLiesAndLoss(t *testing.T) {
 			w.exchange(list, ib.WRWrite, 10_000, byte(rounds))
 		}
 		if w.a.dev.Offload() != device.OffloadOff || w.b.dev.Offload() != device.OffloadOn {
-			t.Errorf("seed %d: after %d rounds offload is %v at the liar, %v at the honest host", seed, rounds,
-				w.a.dev.Offload(), w.b.dev.Offload())
+			t.Errorf("seed %d: after %d rounds offload is %v at the liar, %v at the honest host; want %v, %v", seed,
+				rounds, w.a.dev.Offload(), w.b.dev.Offload(), device.OffloadOff, device.OffloadOn)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestOffloadOffForDestination(t *testing.T) {
 	w := segmented(t, 1<<18, func(ids []uint16) { runs++; clear(ids) }, nil, noFaults, nil)
 	w.giveUp(w.connectMany(1, nil))
 	if off := w.a.dev.OffloadOff(); len(off) != 1 || off[0] != gidB {
-		t.Errorf("offload is off to %v", off)
+		t.Errorf("offload is off to %v, want only %v", off, gidB)
 	}
 	other := gidB
 	other[15]++
@@ -253,7 +253,8 @@ func TestOffloadTriedAgain(t *testing.T) {
 			runs = 0
 			w.exchange(list, ib.WRSend, 60_000, 3)
 			if st := w.a.dev.Stats(); runs == 0 || st.OffloadOff != 0 || reports != 1 {
-				t.Errorf("%d runs of several frames, %d reports, %+v", runs, reports, st)
+				t.Errorf("%d runs of several frames, %d reports, %+v; want some, 1, and offload never off", runs,
+					reports, st)
 			}
 		})
 	}
@@ -272,7 +273,7 @@ func TestOffloadRetryCounts(t *testing.T) {
 					w.exchange(list, op, size, byte(i))
 				}
 				if w.a.dev.Stats().CompleterRetry == 0 {
-					t.Errorf("%s, %v: the link told no lie", name, op)
+					t.Errorf("%s, %v: the link told no lie, want some retries", name, op)
 				}
 			}
 		}
@@ -330,7 +331,8 @@ func TestOffloadStaysOn(t *testing.T) {
 			}
 		}
 		if w.a.dev.Offload() != device.OffloadOn || w.b.dev.Offload() != device.OffloadOn {
-			t.Errorf("seed %d: offload is %v and %v with %+v", seed, w.a.dev.Offload(), w.b.dev.Offload(), c)
+			t.Errorf("seed %d: offload is %v and %v with %+v, want %v", seed, w.a.dev.Offload(), w.b.dev.Offload(), c,
+				device.OffloadOn)
 		}
 	}
 }

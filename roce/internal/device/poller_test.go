@@ -14,7 +14,7 @@ func (w *world) pollUntilAside(h *host) {
 	var wcs [1]ib.WC
 	for end := time.Now().Add(require.Patience); !h.dev.StandsAside(); {
 		if n, err := h.cq.Poll(wcs[:]); n != 0 || err != nil {
-			w.t.Fatalf("%d completions, %v", n, err)
+			w.t.Fatalf("%d completions, %v; want none", n, err)
 		}
 		if time.Now().After(end) {
 			w.t.Fatal("the shard's goroutine does not stand aside for the polling application")

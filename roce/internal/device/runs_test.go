@@ -26,7 +26,7 @@ func (p *onePort) Send(now ib.Instant, runs []link.Run) (int, error) {
 	p.turn++
 	for i := range runs {
 		if n := runs[i].Frames(); n > 8 {
-			p.t.Errorf("a run of %d frames, and the link takes 8", n)
+			p.t.Errorf("a run of %d frames, want at most the 8 that the link takes", n)
 		}
 	}
 	return p.Link.Send(now, runs[:min(len(runs), p.turn%(p.take+1))])

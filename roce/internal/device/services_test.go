@@ -54,7 +54,7 @@ func TestDatagram(t *testing.T) {
 	w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRSendImm, Imm: 77, SGL: w.a.sge(0, 100), AH: ah.Num(),
 		RemoteQPN: w.b.qp.Num(), RemoteQKey: qkey})
 	if wc := w.poll(w.a); wc.Status != ib.WCSuccess || wc.Opcode != ib.WCSend {
-		t.Errorf("sender: %+v", wc)
+		t.Errorf("sender: %+v, want %v of %v", wc, ib.WCSuccess, ib.WCSend)
 	}
 	wc := w.poll(w.b)
 	want := ib.WC{ID: 9, Opcode: ib.WCRecv, Flags: ib.WCGRH | ib.WCWithImm, SL: ib.SLIPv4,
@@ -104,7 +104,7 @@ func TestMulticast(t *testing.T) {
 	post()
 	for _, h := range []*host{w.a, w.b} {
 		if wc := w.poll(h); wc.ID != 5 || wc.Status != ib.WCSuccess {
-			t.Errorf("member: %+v", wc)
+			t.Errorf("member: %+v, want ID 5, %v", wc, ib.WCSuccess)
 		}
 	}
 	if err := w.b.qp.DetachMulticast(group); err != nil {
@@ -215,7 +215,7 @@ func TestSharedMemory(t *testing.T) {
 	write := ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 64), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()}
 	w.send(w.a, write)
 	if wc := w.poll(w.a); wc.Status != ib.WCSuccess || !bytes.Equal(w.a.buf, w.b.buf) {
-		t.Errorf("write by the key that may: %v", wc.Status)
+		t.Errorf("write by the key that may: %v; want %v and the data", wc.Status, ib.WCSuccess)
 	}
 	w.send(w.a, ib.SendWR{Opcode: ib.WRRead, SGL: w.a.sge(0, 64), RemoteAddr: readOnly.Addr(), RKey: readOnly.RKey()})
 	if wc := w.poll(w.a); wc.Status != ib.WCSuccess {

@@ -67,7 +67,7 @@ func TestShardOfQP(t *testing.T) {
 				q, err := h.pd.CreateQP(ib.QPInit{Type: typ, SendCQ: cq, RecvCQ: recv})
 				must(t, err)
 				if got := link.ShardOf(q.Num(), shards); got != i {
-					t.Errorf("%v QP %#x is on shard %d, its send CQ on %d", typ, uint32(q.Num()), got, i)
+					t.Errorf("%v QP %#x is on shard %d, want %d as its send CQ", typ, uint32(q.Num()), got, i)
 				}
 				must(t, q.Close())
 			}
@@ -82,11 +82,11 @@ func TestShardOfQP(t *testing.T) {
 		targets[link.ShardOf(q.Num(), shards)]++
 	}
 	if targets != [shards]int{2, 2, 2, 2} {
-		t.Errorf("XRC targets by shard: %v", targets)
+		t.Errorf("XRC targets by shard: %v, want 2 on each", targets)
 	}
 	if _, err := h.pd.CreateQP(ib.QPInit{Type: ib.GSI, SendCQ: cqs[1], RecvCQ: cqs[1]}); !errors.Is(err,
 		ib.ErrNotSupported) {
-		t.Errorf("a general services QP: %v; the connection manager has it", err)
+		t.Errorf("a general services QP: %v, want %v; the connection manager has it", err, ib.ErrNotSupported)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestCompVector(t *testing.T) {
 		must(t, err)
 		on := link.ShardOf(q.Num(), shards)
 		if vector > 0 && on != vector {
-			t.Errorf("a CQ of vector %d is on shard %d", vector, on)
+			t.Errorf("a CQ of vector %d is on shard %d, want %d", vector, on, vector)
 		}
 		if vector == 0 {
 			dealt[on]++
@@ -114,7 +114,7 @@ func TestCompVector(t *testing.T) {
 	}
 	for shard, n := range dealt {
 		if n > 1 {
-			t.Errorf("%d of %d CQs without a vector are on shard %d", n, 3, shard)
+			t.Errorf("%d of %d CQs without a vector are on shard %d, want at most 1", n, 3, shard)
 		}
 	}
 }
@@ -168,12 +168,12 @@ func TestCrossing(t *testing.T) {
 			w.send(w.a, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<17), RemoteAddr: w.b.mr.Addr(),
 				RKey: w.b.mr.RKey()})
 			if wc := w.poll(w.a); wc.Err() != nil || !bytes.Equal(w.a.buf, w.b.buf) {
-				t.Fatalf("%v, or data differ", wc.Status)
+				t.Fatalf("%v, or data differ; want %v and the data", wc.Status, ib.WCSuccess)
 			}
 			st := w.b.dev.Stats()
 			if (st.CrossedShards >= 128) != c.cross || (st.CrossedShards == 0) == c.cross ||
 				st.DropMailbox+st.DropNoQP+st.OutOfSeqRequest != 0 {
-				t.Errorf("%+v", st)
+				t.Errorf("%+v;\nwant 128 crossings if %v, else none, and nothing dropped", st, c.cross)
 			}
 		})
 	}
@@ -219,7 +219,8 @@ func TestMixedRun(t *testing.T) {
 	}
 	if st := w.b.dev.Stats(); len(next) != shards || st.DropNoQP != 0 || st.RcvdPkts != shards*each ||
 		st.CrossedShards == 0 {
-		t.Errorf("%d QPs got datagrams; %+v", len(next), st)
+		t.Errorf("%d QPs got datagrams; %+v;\nwant %d QPs, %d packets, some crossings, none dropped", len(next), st,
+			shards, shards*each)
 	}
 }
 
@@ -247,10 +248,10 @@ func TestRunsOfOneShard(t *testing.T) {
 		}
 	}
 	if st := w.b.dev.Stats(); st.CrossedShards != 0 || !bytes.Equal(w.a.buf, w.b.buf) {
-		t.Errorf("%d frames crossed shards, or data differ", st.CrossedShards)
+		t.Errorf("%d frames crossed shards, want none; or data differ", st.CrossedShards)
 	}
 	if st := w.a.dev.Stats().Link; st.TxFrames < 4*st.TxRuns {
-		t.Errorf("%d frames in %d runs", st.TxFrames, st.TxRuns)
+		t.Errorf("%d frames in %d runs, want 4 or more a run", st.TxFrames, st.TxRuns)
 	}
 }
 
@@ -309,7 +310,7 @@ func TestGroupOverShards(t *testing.T) {
 		RemoteQKey: qkey})
 	w.settle()
 	if st := w.b.dev.Stats(); st.DropAddress != 0 || st.DropMailbox != 0 {
-		t.Errorf("dropped: %+v", st)
+		t.Errorf("dropped: %+v, want none by address or mailbox", st)
 	}
 }
 
@@ -339,7 +340,7 @@ func TestSharedHandles(t *testing.T) {
 			RemoteQPN: receiver.Num(), RemoteQKey: qkey}})
 		must(t, err)
 		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != uint64(i) || wc.SrcQP != q.Num() {
-			t.Errorf("datagram from shard %d: %+v", i, wc)
+			t.Errorf("datagram from shard %d: %+v, want ID %d from QP %v", i, wc, i, q.Num())
 		}
 
 		ini, err := w.a.pd.CreateQP(ib.QPInit{Type: ib.XRCINI, SendCQ: cq, Cap: ib.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
@@ -353,7 +354,7 @@ func TestSharedHandles(t *testing.T) {
 		_, err = ini.PostSend([]ib.SendWR{{Opcode: ib.WRSend, SGL: w.a.sge(0, 10), RemoteSRQ: srq.Num()}})
 		must(t, err)
 		if wc := w.poll(w.b); wc.Err() != nil || wc.ID != uint64(10+i) || wc.QPN != target.Num() {
-			t.Errorf("XRC message to QP %#x: %+v", uint32(target.Num()), wc)
+			t.Errorf("XRC message to QP %#x: %+v, want ID %d", uint32(target.Num()), wc, 10+i)
 		}
 	}
 }
@@ -391,7 +392,7 @@ func TestQueuesOverShards(t *testing.T) {
 		senders.Go(func() { sendCounted(t, w.a, q, sendCQs[i], each) })
 	}
 	if ev, err := w.b.dev.NextEvent(ctx); err != nil || ev.Type != ib.EventSRQLimit {
-		t.Fatalf("event %v, %v", ev.Type, err)
+		t.Fatalf("event %v, %v, want %v", ev.Type, err, ib.EventSRQLimit)
 	}
 	must(t, srq.Modify(ib.SRQAttr{MaxWR: 2 * shards * each}, ib.SRQMaxWR))
 	for id := shards * each / 2; id < shards*each; id++ {
@@ -450,7 +451,7 @@ func sendCounted(t *testing.T, h *host, q ib.QP, cq ib.CQ, n int) {
 		for end := time.Now().Add(60 * time.Second); ; runtime.Gosched() {
 			k, err := cq.Poll(wcs[:])
 			if err != nil || k == 1 && wcs[0].Err() != nil || time.Now().After(end) {
-				t.Errorf("message %d: %v, %v", i, err, wcs[0].Status)
+				t.Errorf("message %d: %v, %v; want %v", i, err, wcs[0].Status, ib.WCSuccess)
 				return
 			}
 			if k == 1 {
@@ -476,7 +477,7 @@ func TestOwnAddressOverShards(t *testing.T) {
 		w.send(from, ib.SendWR{ID: 1, Opcode: ib.WRWrite, SGL: from.sge(0, 1<<15), RemoteAddr: to.mr.Addr() + 1<<15,
 			RKey: to.mr.RKey()})
 		if wc := w.wait(from); wc.Err() != nil || !bytes.Equal(w.a.buf[:1<<15], w.a.buf[1<<15:]) {
-			t.Fatalf("round %d: %v, or data differ", i, wc.Status)
+			t.Fatalf("round %d: %v, want %v and the data", i, wc.Status, ib.WCSuccess)
 		}
 	}
 	if st := w.a.dev.Stats(); st.CrossedShards == 0 {

@@ -52,6 +52,7 @@ func TestSharesTakeTurns(t *testing.T) {
 		b.dev.Step(w.now)
 	}
 	if before < 0 || before > 2*device.AppTurn {
-		t.Errorf("%d packets of the other application left first (of %d)", before, frames)
+		t.Errorf("%d packets of the other application left first (of %d), want at most %d", before, frames,
+			2*device.AppTurn)
 	}
 }

@@ -37,7 +37,7 @@ func TestStall(t *testing.T) {
 		t.Helper()
 		var wc [1]ib.WC
 		if n, err := h.cq.Poll(wc[:]); n != 1 || err != nil {
-			t.Fatalf("%d completions, %v", n, err)
+			t.Fatalf("%d completions, %v; want 1", n, err)
 		}
 		return wc[0].Status
 	}
@@ -59,7 +59,7 @@ func TestStall(t *testing.T) {
 	for w.b.dev.Step(w.now) {
 	}
 	if got := result(w.b); got != ib.WCSuccess {
-		t.Errorf("its own request ends with %v", got)
+		t.Errorf("its own request ends with %v, want %v", got, ib.WCSuccess)
 	}
 	if len(stalls[0]) != 0 || len(stalls[1]) != 1 || stalls[1][0] < pause-100*time.Millisecond || stalls[1][0] > pause {
 		t.Errorf("stalls are reported as %v, want one of B of about %v", stalls, pause)

@@ -54,7 +54,7 @@ func testNoAllocation(t *testing.T, s stack, slow bool) {
 			w.settle()
 			n, _ := w.a.cq.Poll(wcs[:])
 			if n != 1 || wcs[0].Status != ib.WCSuccess {
-				t.Fatalf("%s: %d completions, %v", c.name, n, wcs[0].Status)
+				t.Fatalf("%s: %d completions, %v; want 1, %v", c.name, n, wcs[0].Status, ib.WCSuccess)
 			}
 			w.b.cq.Poll(wcs[:])
 			w.now += 1000

@@ -31,7 +31,7 @@ func tell(t *testing.T, s *story.Story, want ...string) {
 	for _, w := range want {
 		at := strings.Index(rest, w)
 		if at < 0 {
-			t.Fatalf("got a story without %q at its place:\n%s", w, text)
+			t.Fatalf("got a story, want %q at its place:\n%s", w, text)
 		}
 		rest = rest[at+len(w):]
 	}
@@ -158,7 +158,7 @@ func TestStoryBounds(t *testing.T) {
 		}
 		for i := range list {
 			if len(list[i].Records) == 0 {
-				t.Errorf("failure %d has no records", i)
+				t.Errorf("failure %d has no records, want some", i)
 			}
 		}
 	}

@@ -199,15 +199,15 @@ func TestTenants(t *testing.T) {
 			SGL: []ib.SGE{{Addr: 0x1000, Length: 17, LKey: a.mr.LKey()}}})
 		run()
 		if got := a.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCSuccess}) {
-			t.Fatalf("the sender's completions: %v", got)
+			t.Fatalf("the sender's completions: %v, want %v", got, ib.WCSuccess)
 		}
 		if got := b.statuses(); !slices.Equal(got, []ib.WCStatus{ib.WCSuccess}) {
-			t.Fatalf("the receiver's completions: %v", got)
+			t.Fatalf("the receiver's completions: %v, want %v", got, ib.WCSuccess)
 		}
 		b.recv(ib.RecvWR{SGL: []ib.SGE{{Addr: 0x1000, Length: 100, LKey: b.mr.LKey()}}})
 	}
 	if string(b.buf[:17]) != "from ring to ring" {
-		t.Errorf("received %q", b.buf[:17])
+		t.Errorf("received %q, want \"from ring to ring\"", b.buf[:17])
 	}
 	if len(b.told) != 1 || b.told[0] != b.cq || len(a.told) != 0 {
 		t.Errorf("%d and %d notifications, want one, of who has armed once", len(a.told), len(b.told))
@@ -224,7 +224,7 @@ func TestTenants(t *testing.T) {
 		run()
 	}
 	if got := b.statuses(); !slices.Equal(got, slices.Repeat([]ib.WCStatus{ib.WCWRFlushErr}, 3)) {
-		t.Errorf("in ERR: %v", got)
+		t.Errorf("in ERR: %v, want three %v", got, ib.WCWRFlushErr)
 	}
 }
 
@@ -239,10 +239,10 @@ func TestTenantLies(t *testing.T) {
 	}
 	a.dev.Step(1000)
 	if got, err := a.qp.Query(); err != nil || got.State != ib.StateErr {
-		t.Errorf("the QP is in %v: %v", got.State, err)
+		t.Errorf("the QP is in %v: %v; want %v", got.State, err, ib.StateErr)
 	}
 	if !slices.Contains(a.events, ib.EventQPFatal) || len(b.events) != 0 {
-		t.Errorf("events %v and %v", a.events, b.events)
+		t.Errorf("events %v and %v; want %v among the first, none", a.events, b.events, ib.EventQPFatal)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := srq.Query(); err != nil || got.MaxWR != 4 || got.MaxSGE != 1 {
-		t.Errorf("the SRQ is %+v: %v", got, err)
+		t.Errorf("the SRQ is %+v: %v; want 4 requests of 1 piece", got, err)
 	}
 	_, send := a.qp.PostSend(nil)
 	_, recv := a.qp.PostRecv(nil)
@@ -267,7 +267,7 @@ func TestTenantsOwnEnd(t *testing.T) {
 	}
 	before := a.cq.Entries()
 	if err := a.cq.Resize(100); err != nil || a.cq.Entries() != 100 || before != 16 {
-		t.Errorf("from %d to %d entries: %v", before, a.cq.Entries(), err)
+		t.Errorf("from %d to %d entries: %v; want 16 to 100", before, a.cq.Entries(), err)
 	}
 	if _, err := ring.OpenCQ(a.last); err != nil {
 		t.Errorf("the new ring: %v", err)

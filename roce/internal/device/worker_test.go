@@ -216,11 +216,11 @@ func TestCloseStuckMemory(t *testing.T) {
 			case <-w.worker.Done():
 				t.Error("the worker is done while a turn touches memory")
 			case err := <-closed:
-				t.Errorf("MR.Close returns while a turn touches the memory: %v", err)
+				t.Errorf("MR.Close returns %v while a turn touches the memory, want it to wait", err)
 			default:
 			}
 			if n := b.mr.Len(); n != 1<<16 {
-				t.Errorf("the region has %d bytes", n)
+				t.Errorf("the region has %d bytes, want %d", n, 1<<16)
 			}
 			close(w.mem.gate)
 			if err := <-closed; err != nil {

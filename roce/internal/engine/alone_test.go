@@ -24,9 +24,9 @@ func TestAloneTable(t *testing.T) {
 		t.Error("a full table took another destination")
 	}
 	if got := a.get(gid(7)); got != 1+aloneFor || len(a.list(aloneFor)) != aloneMost {
-		t.Errorf("alone until %d, %d destinations", got, len(a.list(aloneFor)))
+		t.Errorf("alone until %d, %d destinations; want %d, %d", got, len(a.list(aloneFor)), 1+aloneFor, aloneMost)
 	}
 	if len(a.list(1+aloneFor)) != 0 || !a.add(gid(aloneMost), 1+aloneFor) || len(a.until) != 1 {
-		t.Errorf("%d destinations when all but one are over", len(a.until))
+		t.Errorf("%d destinations when all but one are over, want one, which is new", len(a.until))
 	}
 }

@@ -33,14 +33,14 @@ func testQPNumbers(t *testing.T, table *qpnTable, shard, shards int) {
 			}
 			seen[q.num] = true
 			if table.get(q.num) != q {
-				t.Fatalf("number %#x does not lead to its QP", uint32(q.num))
+				t.Fatalf("number %#x leads to %v, want its QP", uint32(q.num), table.get(q.num))
 			}
 			live = append(live, q)
 		}
 		for _, q := range live {
 			table.remove(q.num)
 			if table.get(q.num) != nil {
-				t.Fatalf("number %#x still leads to a QP", uint32(q.num))
+				t.Fatalf("number %#x still leads to a QP, want none", uint32(q.num))
 			}
 		}
 		live = live[:0]

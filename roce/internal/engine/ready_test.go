@@ -37,6 +37,6 @@ func TestReadyQueues(t *testing.T) {
 		turns++
 	}
 	if turns > 2*readyTurns {
-		t.Errorf("the second queue has its turn after %d", turns)
+		t.Errorf("the second queue has its turn after %d, want at most %d", turns, 2*readyTurns)
 	}
 }

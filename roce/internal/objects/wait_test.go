@@ -71,7 +71,7 @@ func TestArrivesBeforeArm(t *testing.T) {
 		c := newFake()
 		c.onArm = sync.OnceFunc(func() { c.complete(7) })
 		if wc, err := ib.WaitOne(t.Context(), c); err != nil || wc.ID != 7 {
-			t.Errorf("%+v, %v", wc, err)
+			t.Errorf("%+v, %v; want ID 7", wc, err)
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestEnds(t *testing.T) {
 				}
 				cq.complete(9)
 				if wc, err := ib.WaitOne(ctx, cq); err != nil || wc.ID != 9 {
-					t.Errorf("what is there: %+v, %v", wc, err)
+					t.Errorf("what is there: %+v, %v; want ID 9", wc, err)
 				}
 			})
 		})
@@ -197,7 +197,7 @@ func TestCompletions(t *testing.T) {
 		c.queue = []ib.WC{{ID: 1}, {ID: 2, Status: ib.WCRemAccessErr}, {ID: 3}}
 		for wc, err := range ib.Completions(t.Context(), c) {
 			if want := wc.ID == 2; want != errors.Is(err, &ib.WCError{Status: ib.WCRemAccessErr}) {
-				t.Errorf("completion %d: %v", wc.ID, err)
+				t.Errorf("completion %d: %v, want %v: %v", wc.ID, err, ib.WCRemAccessErr, want)
 			}
 			if wc.ID == 2 {
 				break

@@ -19,7 +19,7 @@ func TestPeriod(t *testing.T) {
 		for range seen {
 			n := s.Next()
 			if n>>bits != 0 || seen[n] {
-				t.Fatalf("%d bits: %#x comes again, or is too large", bits, n)
+				t.Fatalf("%d bits: %#x comes again, or is too large; want each once", bits, n)
 			}
 			seen[n] = true
 			order = append(order, n)
@@ -39,7 +39,7 @@ func TestNoneTwice(t *testing.T) {
 	for range 1 << 18 {
 		n := s.Next()
 		if seen[n] || n>>bits != 0 {
-			t.Fatalf("%#x comes again, or is no number of %d bits", n, bits)
+			t.Fatalf("%#x comes again, or is too large; want each number of %d bits once", n, bits)
 		}
 		seen[n] = true
 	}
@@ -64,7 +64,7 @@ func TestKeys(t *testing.T) {
 			flips += int((a[i] ^ a[i+1]) >> bit & 1)
 		}
 		if flips < 400 || flips > 600 { // of 999; the seeds are fixed
-			t.Errorf("bit %d changes %d times in 999 steps", bit, flips)
+			t.Errorf("bit %d changes %d times in 999 steps, want 400 to 600", bit, flips)
 		}
 	}
 }

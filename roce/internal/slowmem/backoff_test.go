@@ -60,7 +60,7 @@ func TestSlow(t *testing.T) {
 		}})
 		w.Place(&user{}, []mr.Placement{{R: r, Data: make([]byte, bytes)}})
 		if !w.Turn(nil) || w.Quick(now) == x.slow {
-			t.Errorf("a turn of %v with %d stalls: slow is %v", x.takes, x.stalls, !x.slow)
+			t.Errorf("a turn of %v with %d stalls: slow is %v, want %v", x.takes, x.stalls, !x.slow, x.slow)
 		}
 		w.Close()
 	}

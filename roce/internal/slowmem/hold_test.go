@@ -67,7 +67,7 @@ func TestHold(t *testing.T) {
 		t.Error("Holds is wrong before the turn")
 	}
 	if !h.Turn(holder) || h.Turn(holder) || h.Holds(holder) || len(h.answers) != 3 {
-		t.Errorf("not all is done in the holder's turn: %d answers", len(h.answers))
+		t.Errorf("not all is done in the holder's turn: %d answers, want 3", len(h.answers))
 	}
 	for off, want := range map[int]string{0: "later", leastHeld: "\x00\x00\x00\x00\x00", 2 * leastHeld: "later"} {
 		if got := h.mem.B[off : off+5]; string(got) != want {

@@ -74,7 +74,7 @@ func TestWorkJoins(t *testing.T) {
 	}
 	for i, x := range list {
 		if x.ID != uint64(i) || x.Err != nil || (x.User == a) != (i < 4) || (i == 5 || i == 6) && x.Old != uint64(i-5) {
-			t.Errorf("answer %d: %+v", i, x)
+			t.Errorf("answer %d: %+v; want ID %d, of the first user: %v", i, x, i, i < 4)
 		}
 	}
 	if len(list) != 9 || !bytes.Equal(mem.B, want) {
@@ -96,7 +96,7 @@ func TestWorkFails(t *testing.T) {
 		_, err := k.writes[0].Do()
 		for j, x := range k.answer(nil, 0, mr.Outcome{Err: err}) {
 			if x.ID != uint64(j) || (x.Err != nil) != (j >= 2) {
-				t.Errorf("packet %d of %d: %v", j, i+1, x.Err)
+				t.Errorf("packet %d of %d: %v, want an error: %v", j, i+1, x.Err, j >= 2)
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func TestWorkTurn(t *testing.T) {
 			k.placed += max(n, 1)
 		}
 		if turns != 2*turnPlaces/x.want || k.some() != 0 {
-			t.Errorf("%d turns", turns)
+			t.Errorf("%d turns, want %d", turns, 2*turnPlaces/x.want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestManualDone(t *testing.T) {
 	}})
 	w.Place(new(user), []mr.Placement{{R: r, Data: make([]byte, 8)}})
 	if !w.Turn(nil) || !touched || !isDone() {
-		t.Errorf("after the turn: memory touched: %v, done: %v", touched, isDone())
+		t.Errorf("after the turn: memory touched: %v, done: %v, want both", touched, isDone())
 	}
 	w.Close()
 	idle := New(Options{}, true, func() ib.Instant { return 0 }, func([]Answer[*user]) {})

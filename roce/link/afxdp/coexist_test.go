@@ -71,7 +71,8 @@ func echoTCP(t *testing.T, na, nb *linktest.Namespace, addr netip.Addr, size int
 	out, back := pattern(size), make([]byte, size)
 	go c.Write(out)
 	if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(out, back) {
-		t.Errorf("TCP to %v, %d bytes: came back as they left: %v, %v", addr, size, bytes.Equal(out, back), err)
+		t.Errorf("TCP to %v, %d bytes: came back as they left: %v, %v; want true", addr, size,
+			bytes.Equal(out, back), err)
 	}
 }
 
@@ -207,7 +208,7 @@ func TestPermission(t *testing.T) {
 		}
 	}
 	if id := hooked(t, na); id != 0 {
-		t.Errorf("program %d is on the interface", id)
+		t.Errorf("program %d is on the interface, want none", id)
 	}
 	if err := dropping(na, open, false, unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_BPF); err != nil {
 		t.Errorf("with no more than the capabilities that are needed: %v", err)

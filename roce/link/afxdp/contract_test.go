@@ -234,7 +234,7 @@ func TestOverheard(t *testing.T) {
 		}
 		for _, r := range linktest.Collect(t, b, 2) {
 			if len(r.Buf) != 64 || r.Dst != local {
-				t.Errorf("received %+v", r)
+				t.Errorf("received %+v, want 64 bytes to %v", r, local.Addr())
 			}
 		}
 		if s := b.Stats(); s.RxFrames != 2 || s.RxDropped != 1 {

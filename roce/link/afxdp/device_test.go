@@ -207,7 +207,7 @@ func TestCloseDeviceUnderTraffic(t *testing.T) {
 		must(t, err)
 		if n == 1 && wc[0].Status != ib.WCSuccess {
 			if done < 100 || wc[0].Status != ib.WCRetryExcErr {
-				t.Errorf("after %d WRITEs: %v", done, wc[0].Err())
+				t.Errorf("after %d WRITEs: %v; want at least 100 and %v", done, wc[0].Err(), ib.WCRetryExcErr)
 			}
 			return
 		}

@@ -69,7 +69,7 @@ func FuzzRecv(f *testing.F) {
 		}
 		for i := range chunks {
 			if addr := returned.at(i); addr != uint64(i*fuzzChunk) {
-				t.Fatalf("chunk %d went back as %#x", i, addr)
+				t.Fatalf("chunk %d went back as %#x, want %#x", i, addr, i*fuzzChunk)
 			}
 		}
 	})

@@ -72,7 +72,8 @@ func TestAlone(t *testing.T) {
 	if err := ns.Do(func() error {
 		for n := range 3 {
 			if !alone(n) || n > 0 && alone(n-1) {
-				t.Errorf("with %d sockets: alone with %d is %v, with %d %v", n, n, alone(n), n-1, alone(n-1))
+				t.Errorf("with %d sockets: alone with %d is %v, with %d %v; want true, false", n, n, alone(n), n-1,
+					alone(n-1))
 			}
 			fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
@@ -107,7 +108,7 @@ func TestDetach(t *testing.T) {
 		a := open(t, na, o, na.Addr4)
 		id := hooked(t, na)
 		if info, err := a.program.prog.Info(); err != nil || id == 0 {
-			t.Fatalf("program %d is on the interface, %v", id, err)
+			t.Fatalf("program %d is on the interface, %v; want one", id, err)
 		} else if mine, _ := info.ID(); uint32(mine) != id {
 			t.Errorf("program %d is on the interface, want %d", id, mine)
 		}
@@ -116,7 +117,7 @@ func TestDetach(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id := hooked(t, na); id != 0 {
-			t.Errorf("program %d is on the interface after Close", id)
+			t.Errorf("program %d is on the interface after Close, want none", id)
 		}
 		gone(t, ebpf.ProgramID(id))
 		noMore(t, before)
@@ -178,7 +179,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-			t.Fatalf("the child says %q, %v", line, err)
+			t.Fatalf("the child says %q, %v; want ready", line, err)
 		}
 		id := hooked(t, na)
 		if id == 0 {
@@ -191,7 +192,7 @@ func TestKill(t *testing.T) {
 		_ = cmd.Wait()
 		stop()
 		if id := hooked(t, na); id != 0 {
-			t.Errorf("program %d is on the interface after the process was killed", id)
+			t.Errorf("program %d is on the interface after the process was killed, want none", id)
 		}
 		gone(t, ebpf.ProgramID(id))
 		a := open(t, na, Options{}, na.Addr4)

@@ -59,7 +59,7 @@ func redirects(t *testing.T, p *program, frame []byte) bool {
 		t.Fatal(err)
 	}
 	if ret != xdpRedirect && ret != xdpPass {
-		t.Fatalf("the program returns %d", ret)
+		t.Fatalf("the program returns %d, want %d or %d", ret, xdpRedirect, xdpPass)
 	}
 	return ret == xdpRedirect
 }
@@ -193,7 +193,8 @@ func TestChunks(t *testing.T) {
 		for q := range queues {
 			for _, addr := range append(u.rxChunks(q), u.txChunks(q)...) {
 				if addr%2048 != 0 || addr+2048 > uint64(queues*(u.rx+u.tx)*2048) || seen[addr] {
-					t.Fatalf("%d queues: queue %d has chunk %#x, which is outside, or another's", queues, q, addr)
+					t.Fatalf("%d queues: queue %d has chunk %#x, want one of its own in %#x bytes", queues, q, addr,
+						queues*(u.rx+u.tx)*2048)
 				}
 				seen[addr] = true
 			}

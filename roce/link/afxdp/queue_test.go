@@ -98,7 +98,7 @@ func TestChunksOfAFrame(t *testing.T) {
 	put(frame[100:3940], false) // of the next frame
 	receive("three chunks", 1)
 	if r := &in[0]; r.Dst != v4(2) || !bytes.Equal(r.Buf, frame[len(frame)-8900:]) {
-		t.Errorf("%d bytes to %v, not what was sent", len(r.Buf), r.Dst.Addr())
+		t.Errorf("%d bytes to %v, want the 8,900 sent to %v", len(r.Buf), r.Dst.Addr(), v4(2).Addr())
 	}
 	for range 3 {
 		put(frame[:3840], false)

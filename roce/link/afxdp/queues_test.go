@@ -52,14 +52,15 @@ func TestQueues(t *testing.T) {
 			t.Fatalf("%s: %d and %d queues, want 2 and %d", tt.name, len(a.queues), len(b.queues), tt.queues)
 		}
 		if note := a.Caps().Note; note != "native XDP, copy mode, 2 queues" {
-			t.Errorf("note %q", note)
+			t.Errorf("note %q, want %q", note, "native XDP, copy mode, 2 queues")
 		}
 		linktest.Meet(t, a, b)
 		byRings, byKernel := b.byRings()
 		passFlows(t, a, b)
 		r, k := b.byRings()
 		if r, k = r-byRings, k-byKernel; r != flows*frames*tt.queues/2 || r+k != flows*frames {
-			t.Errorf("%s: %d frames came by the rings and %d through the kernel", tt.name, r, k)
+			t.Errorf("%s: %d frames came by the rings and %d through the kernel; want %d and %d", tt.name, r, k,
+				flows*frames*tt.queues/2, flows*frames*(2-tt.queues)/2)
 		}
 		_, _ = a.Close(), b.Close()
 	}

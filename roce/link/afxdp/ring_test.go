@@ -103,7 +103,7 @@ func TestRingOrder(t *testing.T) {
 		n = 1 + rng.IntN(n)
 		for i := range n {
 			if d := c.at(i); d.Addr != next || d.Len != uint32(next) || d.Options != uint32(next>>1) {
-				t.Fatalf("entry %d is %+v", next, d)
+				t.Fatalf("entry %d is %+v, want %d, %d, %d", next, d, next, uint32(next), uint32(next>>1))
 			}
 			next++
 		}

@@ -75,7 +75,8 @@ func TestShards(t *testing.T) {
 	for _, links := range [][]link.Link{a, b} {
 		for i, l := range links {
 			if c := l.(*conn); len(c.queues) != 1 || c.senders != 1 || c.queues[0].id != i || c.main != (i == 0) {
-				t.Fatalf("link %d: queues %v, %d send, main: %v", i, c.queues, c.senders, c.main)
+				t.Fatalf("link %d: queues %v, %d send, main: %v; want queue %d, 1, %v", i, c.queues, c.senders, c.main,
+					i, i == 0)
 			}
 		}
 	}
@@ -101,7 +102,7 @@ func TestShards(t *testing.T) {
 		for port := range uint16(2) {
 			linktest.SendAll(t, a[i], run(a[i], 0xC000+port))
 			if got := arrivals(t, b, 10); got[i] != 10 { // veth keeps the number of the queue
-				t.Errorf("sent by link %d, received by the links: %v", i, got)
+				t.Errorf("sent by link %d, received by the links: %v; want all 10 by that", i, got)
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func TestShards(t *testing.T) {
 	for i := range a {
 		linktest.SendAll(t, a[i], []link.Run{linktest.NewDatagram(a[i], group, 64)})
 		if got := arrivals(t, b, 1); got[0] != 1 {
-			t.Errorf("what is to a group came by the links: %v", got)
+			t.Errorf("what is to a group came by the links: %v, want it by the first", got)
 		}
 	}
 	var rx uint64
@@ -119,7 +120,7 @@ func TestShards(t *testing.T) {
 		rx += l.Stats().RxFrames
 	}
 	if rx != 2*10+4*10+2 {
-		t.Errorf("%d frames received", rx)
+		t.Errorf("%d frames received, want %d", rx, 2*10+4*10+2)
 	}
 }
 
@@ -135,7 +136,7 @@ func TestShardsClose(t *testing.T) {
 		go func() { woken <- links[order[0]].Wait(-1, false) }()
 		must(t, links[order[0]].Close())
 		if err := <-woken; !errors.Is(err, link.ErrClosed) {
-			t.Errorf("Wait on a closed link: %v", err)
+			t.Errorf("Wait on a closed link: %v, want %v", err, link.ErrClosed)
 		}
 		links[order[0]].Wake()
 		_, err := stays.Recv(0, make([]link.Run, 4))
@@ -147,7 +148,7 @@ func TestShardsClose(t *testing.T) {
 		}
 		must(t, stays.Close())
 		if id := hooked(t, na); id != 0 {
-			t.Errorf("program %d is left", id)
+			t.Errorf("program %d is left, want none", id)
 		}
 		noMore(t, before)
 	}

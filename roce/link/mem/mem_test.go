@@ -40,7 +40,7 @@ func TestAtOnce(t *testing.T) {
 		t.Fatalf("Recv: %d, %v; want 1 run", k, err)
 	}
 	if got := in[0]; got.Dst != gidB || got.ID != 7 || !got.KnownID || got.Frames() != 3 {
-		t.Errorf("received %+v", got)
+		t.Errorf("received %+v, want 3 frames of ID 7 to %v", got, gidB)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestClosedMember(t *testing.T) {
 		linktest.SendAll(t, a, []link.Run{linktest.NewDatagram(a, group, 64)})
 	}
 	if s := b.Stats(); s.RxOverflow != 0 {
-		t.Errorf("%d frames had no room in a closed link", s.RxOverflow)
+		t.Errorf("%d frames had no room in a closed link, want none", s.RxOverflow)
 	}
 }
 

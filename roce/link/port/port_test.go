@@ -42,7 +42,7 @@ func TestParseSocket(t *testing.T) {
 		"1: 0100007F:12B7 x x x x x root 0 99 2", "1: 0100007F00:12B7 x x x x x 0 0 99 2",
 	} {
 		if s, ok := parseSocket(line); ok {
-			t.Errorf("%q is taken for a socket: %+v", line, s)
+			t.Errorf("%q is taken for a socket: %+v, want none", line, s)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestNotice(t *testing.T) {
 	notice := Announce(addr)
 	defer notice.Withdraw()
 	if o := FindOwner(addr); o.Goroce || o.UID != -1 {
-		t.Errorf("where nobody has the port the owner is %+v", o)
+		t.Errorf("where nobody has the port the owner is %+v, want none", o)
 	}
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 4791)))
 	if err != nil {
@@ -90,7 +90,7 @@ func TestNotice(t *testing.T) {
 	}
 	notice.Withdraw()
 	if fd := notice.fd; fd != -1 {
-		t.Errorf("a notice that was withdrawn still has descriptor %d, which may be another file's now", fd)
+		t.Errorf("a notice that was withdrawn still has descriptor %d, which may be another file's now, want -1", fd)
 	}
 
 	squatter := exec.Command("python3", "-c", `import socket, sys
@@ -110,7 +110,7 @@ s = socket.socket(socket.AF_UNIX); s.bind("\0" + sys.argv[1]); print("bound", fl
 	}
 	Announce(addr).Withdraw()
 	if o := FindOwner(addr); o.Goroce {
-		t.Errorf("by another process's word the owner is %+v", o)
+		t.Errorf("by another process's word the owner is %+v, want it not to be goroce", o)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestLikeRxe(t *testing.T) {
 		{Owner{UID: -1}, true, false},
 	} {
 		if got := c.o.likeRxe(c.wildcard); got != c.want {
-			t.Errorf("%+v at all addresses %v: %v", c.o, c.wildcard, got)
+			t.Errorf("%+v at all addresses %v: %v, want %v", c.o, c.wildcard, got, c.want)
 		}
 	}
 }

@@ -53,7 +53,8 @@ func TestGroupOnTheWire(t *testing.T) {
 		}
 		if f.Outer.Dst != out[i].Dst || f.Outer.SrcPort != out[i].SrcPort || f.Outer.HopLimit != out[i].HopLimit ||
 			!f.Outer.Check(f.Transport) {
-			t.Errorf("packet %d: %+v, ICRC right: %v", i, f.Outer, f.Outer.Check(f.Transport))
+			t.Errorf("packet %d: %+v, ICRC right: %v;\nwant port %d, hop limit %d, to %v", i, f.Outer,
+				f.Outer.Check(f.Transport), out[i].SrcPort, out[i].HopLimit, out[i].Dst.Addr())
 		}
 	}
 	linktest.Tshark(t, capture.File, len(out))
@@ -83,7 +84,7 @@ func TestGroupFrames(t *testing.T) {
 	}
 	for _, r := range linktest.Collect(t, b, 2) {
 		if r.Dst != group {
-			t.Errorf("received a frame to %v", r.Dst.Addr())
+			t.Errorf("received a frame to %v, want %v", r.Dst.Addr(), group.Addr())
 		}
 	}
 	if s := b.Stats(); s.RxFrames != 2 || s.RxDropped != 0 {
@@ -121,7 +122,8 @@ func TestGroupOnOneHost(t *testing.T) {
 		for i, l := range tt.receivers {
 			for _, got := range linktest.Collect(t, l, r.Frames()) {
 				if got.Src != r.Src || got.Dst != group {
-					t.Errorf("%s, receiver %d: from %v to %v", tt.name, i, got.Src.Addr(), got.Dst.Addr())
+					t.Errorf("%s, receiver %d: from %v to %v; want %v to %v", tt.name, i, got.Src.Addr(),
+						got.Dst.Addr(), r.Src.Addr(), group.Addr())
 				}
 			}
 		}
@@ -129,7 +131,7 @@ func TestGroupOnOneHost(t *testing.T) {
 	in := make([]link.Run, 1)
 	for i, l := range []link.Link{first, second, sockets} {
 		if n, _ := l.Recv(0, in); n > 0 {
-			t.Errorf("receiver %d: %d frames too many", i, in[0].Frames())
+			t.Errorf("receiver %d: %d frames too many, want none", i, in[0].Frames())
 		}
 	}
 }

@@ -235,7 +235,7 @@ func TestOffload(t *testing.T) {
 		defer l.Close()
 		c := l.Caps()
 		if c.ID != link.IDFree || c.RunFrames != 64 || c.RunBytes != 65000 {
-			t.Errorf("offload %v: capabilities %+v", o, c)
+			t.Errorf("offload %v: capabilities %+v, want ID %v, 64 frames and 65000 bytes a run", o, c, link.IDFree)
 		}
 		return c.Note
 	}
@@ -255,7 +255,7 @@ func TestOffload(t *testing.T) {
 	}
 	na.Command(t, "ip", "link", "set", "lo", "down")
 	if got := note(rawsock.OffloadAuto); !strings.HasPrefix(got, singly+"send a run by lo: network is down") {
-		t.Errorf("without loopback: note %q", got)
+		t.Errorf("without loopback: note %q, want first %q", got, singly+"send a run by lo: network is down")
 	}
 	err := na.Do(func() error {
 		l, err := with(rawsock.OffloadOn)([]netip.Addr{na.Addr4})
@@ -266,6 +266,6 @@ func TestOffload(t *testing.T) {
 	})
 	if !strings.Contains(err.Error(), "segmentation offload is not possible") ||
 		!strings.Contains(err.Error(), "use OffloadAuto") {
-		t.Errorf("without loopback: %v", err)
+		t.Errorf("without loopback: %v, want %q and %q", err, "segmentation offload is not possible", "use OffloadAuto")
 	}
 }

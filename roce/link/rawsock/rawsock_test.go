@@ -143,7 +143,7 @@ func TestOverheard(t *testing.T) {
 	}
 	for _, r := range linktest.Collect(t, b, 2) {
 		if len(r.Buf) != 64 || r.Dst != local {
-			t.Errorf("received %+v", r)
+			t.Errorf("received %+v, want 64 bytes to %v", r, local.Addr())
 		}
 	}
 	if s := b.Stats(); s.RxFrames != 2 || s.RxDropped != 1 {
@@ -160,7 +160,7 @@ func TestNobodyThere(t *testing.T) {
 	r.Dst[15] = 77
 	linktest.SendAll(t, a, []link.Run{r})
 	if s := a.Stats(); s.TxErrors != 0 {
-		t.Errorf("stats %+v: the frames did not wait", s)
+		t.Errorf("stats %+v: the frames did not wait, want no errors", s)
 	}
 	if _, err := a.Recv(3_000_000_000, make([]link.Run, 1)); err != nil { // three seconds later
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestFirstFrames(t *testing.T) {
 		}
 	}
 	if s := a.Stats(); got != 208 || s.TxErrors != 300-208 { // 208 KiB wait
-		t.Errorf("%d frames arrived, %d were lost: %s", got, s.TxErrors, s.LastError)
+		t.Errorf("%d frames arrived, %d were lost, want 208 and 92: %s", got, s.TxErrors, s.LastError)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestHeldFromAddressThatGoes(t *testing.T) {
 	r.Src, r.Dst = later, ib.GIDFromAddr(netip.MustParseAddr("10.99.0.200"))
 	linktest.SendAll(t, a, []link.Run{r})
 	if s := a.Stats(); s.TxErrors != 0 || s.TxFrames != 0 {
-		t.Fatalf("the frames do not wait: %+v", s)
+		t.Fatalf("the frames do not wait: %+v, want none sent, no errors", s)
 	}
 	if err := a.RemoveLocal(later); err != nil {
 		t.Fatal(err)

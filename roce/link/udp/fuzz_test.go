@@ -60,18 +60,20 @@ func FuzzRecv(f *testing.F) {
 		received := c.receive(&socket{is4: is4, local: ib.GID{15: 1}}, 0, &r)
 		frames, dropped := c.stats.RxFrames-before.RxFrames, c.stats.RxDropped-before.RxDropped
 		if received != (frames > 0) || !received && dropped == 0 {
-			t.Fatalf("received %v, %d frames, %d dropped", received, frames, dropped)
+			t.Fatalf("received %v, %d frames, %d dropped; want frames if received, else some dropped", received, frames,
+				dropped)
 		}
 		if received && (frames != uint64(r.Frames()) || len(r.Buf) > len(datagram)) {
-			t.Fatalf("%d frames counted, %d bytes of %d in %d frames", frames, len(r.Buf), len(datagram), r.Frames())
+			t.Fatalf("%d frames counted, %d bytes in %d frames, want as many of at most %d bytes", frames, len(r.Buf),
+				r.Frames(), len(datagram))
 		}
 		for i := range r.Frames() {
 			frame := r.Frame(i)
 			if len(frame) < runs.MinFrame || len(frame)%4 != 0 {
-				t.Fatalf("frame %d has %d bytes", i, len(frame))
+				t.Fatalf("frame %d has %d bytes, want a multiple of 4 from %d", i, len(frame), runs.MinFrame)
 			}
 			if shard, err := steer.Run(frame); err != nil || shard != link.FrameShard(frame, 4) {
-				t.Fatalf("the kernel's shard is %d, %v; the frame's %d", shard, err, link.FrameShard(frame, 4))
+				t.Fatalf("the kernel's shard is %d, %v; want the frame's, %d", shard, err, link.FrameShard(frame, 4))
 			}
 		}
 	})

@@ -106,7 +106,7 @@ func TestInterfacesOfGroup(t *testing.T) {
 			in := make([]link.Run, 1)
 			for name, l := range map[string]link.Link{"both": both, "second": second, "far": far} {
 				if n, _ := l.Recv(0, in); n > 0 {
-					t.Errorf("%s: one more frame, from %v", name, in[0].Src.Addr())
+					t.Errorf("%s: one more frame, from %v, want none", name, in[0].Src.Addr())
 				}
 			}
 		})

@@ -45,7 +45,7 @@ func TestClosedPort(t *testing.T) {
 		}
 		awaitError(t, a, told, ib.GIDFromAddr(closed))
 		if n := a.Stats().TxErrors; n != 0 {
-			t.Errorf("%d frames were lost: %s", n, a.Stats().LastError)
+			t.Errorf("%d frames were lost, want none: %s", n, a.Stats().LastError)
 		}
 		sleeps(t, a)
 	}
@@ -118,7 +118,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		}
 		frames, all, told = frames+n, all+told, 0
 		if frames == 0 && calls > 2 {
-			t.Fatalf("%d calls have received nothing beside %d errors", calls, all)
+			t.Fatalf("%d calls have received nothing, want at most 2, beside %d errors", calls, all)
 		}
 	}
 }

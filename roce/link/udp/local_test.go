@@ -28,7 +28,7 @@ func TestRejoinFails(t *testing.T) {
 		t.Fatalf("AddLocal: %v, want ENOBUFS", err)
 	}
 	if n := linktest.OpenDescriptors(t); n > before {
-		t.Errorf("AddLocal, which failed, has left %d descriptors", n-before)
+		t.Errorf("AddLocal, which failed, has left %d descriptors, want none", n-before)
 	}
 	ns.Command(t, "sh", "-c", "echo 20 >"+most)
 	if err := l.AddLocal(loopback); err != nil {

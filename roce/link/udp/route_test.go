@@ -63,7 +63,7 @@ func sendOne(t *testing.T, l link.Link, from, to netip.Addr) {
 	frame := []byte(strings.Repeat("x", 64))
 	run := link.Run{Src: ib.GIDFromAddr(from), Dst: ib.GIDFromAddr(to), Buf: frame, Size: len(frame)}
 	if n, err := l.Send(0, []link.Run{run}); n != 1 || err != nil {
-		t.Fatalf("sent %d runs, %v", n, err)
+		t.Fatalf("sent %d runs, %v; want 1", n, err)
 	}
 }
 

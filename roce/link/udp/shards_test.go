@@ -76,7 +76,7 @@ func steers(t *testing.T, from link.Link, to []link.Link, src, dst netip.Addr) {
 		for _, frames := range []int{1, 20} {
 			out := []link.Run{runTo(src, dst, qpn, frames)}
 			if n, err := from.Send(0, out); n != 1 || err != nil {
-				t.Fatalf("sent %d, %v", n, err)
+				t.Fatalf("sent %d, %v; want 1", n, err)
 			}
 			want := link.ShardOf(qpn, len(to))
 			for got, end := 0, time.Now().Add(require.Patience); got < frames; {

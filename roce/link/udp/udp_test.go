@@ -115,7 +115,7 @@ func TestLoopback6(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 1500)
 	l := openIn(t, na, udp.Options{}, netip.IPv6Loopback())
 	if c := l.Caps(); c.NetIf != "lo" || c.MTU != 65536 || c.ID != link.IDIndex {
-		t.Errorf("capabilities %+v", c)
+		t.Errorf("capabilities %+v, want lo, MTU 65536, ID %v", c, link.IDIndex)
 	}
 	var next uint32
 	r := linktest.NewRun(l, l, &next, 15, 4128, 16)
@@ -129,17 +129,18 @@ func TestCaps(t *testing.T) {
 	na, _ := linktest.NewVeth(t, 4200)
 	c := openIn(t, na, udp.Options{}, na.Addr4).Caps()
 	if c.Name != "udp" || c.NetIf != na.IfName || c.MTU != 4200 || c.ID != link.IDIndex || c.FixedSrcPort != 4791 {
-		t.Errorf("capabilities %+v", c)
+		t.Errorf("capabilities %+v, want udp on %s, MTU 4200, ID %v, port 4791", c, na.IfName, link.IDIndex)
 	}
 	if !strings.Contains(c.Note, "receive buffer 4096 KiB") { // root gets what it asks for
-		t.Errorf("note %q does not tell the receive buffer", c.Note)
+		t.Errorf("note %q, want it to tell the receive buffer", c.Note)
 	}
 	// An interface that leaves checksums to the kernel cannot segment on older kernels.
 	na.Command(t, "ethtool", "-K", na.IfName, "tx", "off")
 	addr := na.Addr6
 	c = openIn(t, na, udp.Options{}, addr).Caps()
 	if c.ID != link.IDZero || !strings.Contains(c.Note, "does not complete checksums") {
-		t.Errorf("without checksum offload: capabilities %+v", c)
+		t.Errorf("without checksum offload: capabilities %+v, want ID %v and %q", c, link.IDZero,
+			"does not complete checksums")
 	}
 	err := na.Do(func() error {
 		l, err := udp.Open([]netip.Addr{addr}, udp.Options{Offload: udp.OffloadOn})
@@ -255,7 +256,7 @@ func checkTaken(t *testing.T, err error, addr netip.Addr) {
 		t.Errorf("%+v, want address %v and process %d", taken, addr, os.Getpid())
 	}
 	if !strings.Contains(err.Error(), "another address") {
-		t.Errorf("%q does not say what to do", err)
+		t.Errorf("%q, want it to say what to do", err)
 	}
 }
 
@@ -265,6 +266,6 @@ func TestOpenErrors(t *testing.T) {
 	}
 	_, err := udp.Open([]netip.Addr{netip.MustParseAddr("203.0.113.77")}, udp.Options{})
 	if err == nil || !strings.Contains(err.Error(), "no network interface holds the address: 203.0.113.77") {
-		t.Errorf("foreign address: %v", err)
+		t.Errorf("foreign address: %v, want %q", err, "no network interface holds the address: 203.0.113.77")
 	}
 }

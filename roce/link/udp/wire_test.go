@@ -128,8 +128,8 @@ func checkWire(t *testing.T, packets [][]byte, out []link.Run, rule link.IDRule,
 					!f.Outer.NoDF, f.Outer.SrcPort, id)
 			}
 			if f.Outer.TrafficClass != r.TrafficClass || f.Outer.HopLimit != r.HopLimit {
-				t.Errorf("run %d frame %d: traffic class %#x, hop limit %d", i, j, f.Outer.TrafficClass,
-					f.Outer.HopLimit)
+				t.Errorf("run %d frame %d: traffic class %#x, hop limit %d; want %#x and %d", i, j,
+					f.Outer.TrafficClass, f.Outer.HopLimit, r.TrafficClass, r.HopLimit)
 			}
 			if whole {
 				f.Transport = f.Transport[:min(r.Size, len(f.Transport))]

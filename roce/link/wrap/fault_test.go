@@ -21,7 +21,7 @@ func TestNoFault(t *testing.T) {
 	f := wrap.Fault(rec, wrap.FaultConfig{})
 	send(t, f, 0, newRun(0, 4, 64, 32), newRun(5, 1, 64, 0))
 	if len(rec.sent) != 2 || rec.sent[0].Frames() != 5 {
-		t.Errorf("runs were split: %+v", rec.sent)
+		t.Errorf("runs were split: %+v, want 2, of 5 frames the first", rec.sent)
 	}
 	if c := f.Counts(); c != (wrap.FaultCounts{Passed: 6}) {
 		t.Errorf("counts %+v, want 6 passed", c)
@@ -33,7 +33,7 @@ func TestDrop(t *testing.T) {
 	var lost []int
 	f := wrap.Fault(rec, wrap.FaultConfig{Seed: 1, Drop: 0.3, OnDrop: func(now ib.Instant, r *link.Run, frame []byte) {
 		if now != 7 || r.Dst != peer {
-			t.Errorf("OnDrop at %d, run to %v", now, r.Dst)
+			t.Errorf("OnDrop at %d, run to %v; want 7, %v", now, r.Dst, peer)
 		}
 		lost = append(lost, psns([]link.Run{{Size: len(frame), Buf: frame}})...)
 	}})
@@ -41,15 +41,16 @@ func TestDrop(t *testing.T) {
 	got := psns(rec.sent)
 	c := f.Counts()
 	if len(lost) < 6 || len(lost) > 30 || int(c.Dropped) != len(lost) || int(c.Passed) != len(got) {
-		t.Errorf("%d frames lost, counts %+v", len(lost), c)
+		t.Errorf("%d frames lost, counts %+v; want 6 to 30 lost, %d passed", len(lost), c, len(got))
 	}
 	all := append(slices.Clone(got), lost...)
 	slices.Sort(all)
 	if len(all) != 61 || len(slices.Compact(all)) != 61 || !slices.IsSorted(got) {
-		t.Errorf("passed %v and lost %v: together not every frame once, in order", got, lost)
+		t.Errorf("passed %v and lost %v, want together every frame once, in order", got, lost)
 	}
 	if len(rec.sent) > len(lost)+1 {
-		t.Errorf("%d runs for %d losses: frames between losses do not stay together", len(rec.sent), len(lost))
+		t.Errorf("%d runs for %d losses, want at most one more: frames between losses do not stay together",
+			len(rec.sent), len(lost))
 	}
 }
 
@@ -61,7 +62,7 @@ func TestDuplicate(t *testing.T) {
 		t.Error(diff)
 	}
 	if c := f.Counts(); c != (wrap.FaultCounts{Passed: 3, Duplicated: 3}) {
-		t.Errorf("counts %+v", c)
+		t.Errorf("counts %+v, want %+v", c, wrap.FaultCounts{Passed: 3, Duplicated: 3})
 	}
 }
 
@@ -89,7 +90,7 @@ func TestReorder(t *testing.T) {
 	elsewhere.Dst[15] = 99
 	send(t, f, 6, elsewhere)
 	if diff := cmp.Diff([]int{1, 2, 3}, psns(rec.sent)); diff != "" {
-		t.Errorf("behind frames to another host: %s", diff)
+		t.Errorf("behind frames to another host (-want +got): %s", diff)
 	}
 	if d := f.Deadline(); d != 5+ms {
 		t.Errorf("Deadline %d, want %d", d, 5+ms)
@@ -98,7 +99,7 @@ func TestReorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]int{1, 2, 3, 0}, psns(rec.sent)); diff != "" {
-		t.Errorf("after MaxDelay: %s", diff)
+		t.Errorf("after MaxDelay (-want +got): %s", diff)
 	}
 	if d := f.Deadline(); d != driver.Never {
 		t.Errorf("Deadline %d, want Never", d)
@@ -110,7 +111,7 @@ func TestDelay(t *testing.T) {
 	f := wrap.Fault(rec, wrap.FaultConfig{Seed: 3, Delay: 1, MaxDelay: time.Millisecond})
 	send(t, f, 100, newRun(0, 50, 64, 0))
 	if len(rec.sent) != 0 {
-		t.Fatalf("frames went at once: %v", psns(rec.sent))
+		t.Fatalf("frames went at once: %v, want none", psns(rec.sent))
 	}
 	in := make([]link.Run, 1)
 	last := ib.Instant(100)
@@ -170,7 +171,7 @@ func TestFaultOnRecv(t *testing.T) {
 	f := wrap.Fault(rec, wrap.FaultConfig{Seed: 1, Duplicate: 0.5, OnRecv: true})
 	send(t, f, 0, newRun(0, 8, 64, 0))
 	if len(rec.sent) != 1 {
-		t.Fatalf("what is sent suffers faults: %v", psns(rec.sent))
+		t.Fatalf("what is sent suffers faults: %v, want 1 run", psns(rec.sent))
 	}
 	r := newRun(0, 40, 64, 0)
 	r.ID, r.KnownID = 5, true
@@ -187,13 +188,14 @@ func TestFaultOnRecv(t *testing.T) {
 		}
 		for i := range in[:n] {
 			if first := psns(in[i : i+1])[0] == 0; in[i].KnownID != first {
-				t.Errorf("piece that begins with frame %d: KnownID %v", psns(in[i : i+1])[0], in[i].KnownID)
+				t.Errorf("piece that begins with frame %d: KnownID %v, want %v", psns(in[i : i+1])[0], in[i].KnownID,
+					first)
 			}
 		}
 		got = append(got, psns(in[:n])...)
 	}
 	if c := f.Counts(); len(got) != 40+int(c.Duplicated) || c.Duplicated == 0 || !slices.IsSorted(got) {
-		t.Errorf("received %v, counts %+v", got, c)
+		t.Errorf("received %v, counts %+v; want %d received, in order, some twice", got, c, 40+int(c.Duplicated))
 	}
 }
 
@@ -214,7 +216,8 @@ func TestDirections(t *testing.T) {
 	alone, all := fates(false)
 	sent, received := fates(true)
 	if len(all) != 60 || !slices.Equal(sent, alone) || slices.Equal(sent, received) {
-		t.Errorf("faults on send: sent %v, received %v; on both: %v, %v", alone, all, sent, received)
+		t.Errorf("faults on send: sent %v, received %v; on both: %v, %v; want the same sent, others received",
+			alone, all, sent, received)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestLatency(t *testing.T) {
 		t.Errorf("arrived at %v, want all at %v", at, 5+100*ms)
 	}
 	if c := f.Counts(); c != (wrap.FaultCounts{Passed: 3, Duplicated: 3}) {
-		t.Errorf("counts %+v: latency is no fault", c)
+		t.Errorf("counts %+v, want %+v: latency is no fault", c, wrap.FaultCounts{Passed: 3, Duplicated: 3})
 	}
 }
 
@@ -95,7 +95,7 @@ func TestLate(t *testing.T) {
 	soon := len(psns(rec.sent))
 	at := drain(t, f, rec)
 	if soon < 120 || soon > 160 || len(at) != 200-soon || at[0] != 5*ms || at[len(at)-1] != 5*ms {
-		t.Errorf("%d of 200 at once, %d later, at %v", soon, len(at), at)
+		t.Errorf("%d of 200 at once, %d later, at %v; want 120 to 160, the rest at %d", soon, len(at), at, 5*ms)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestBlackHole(t *testing.T) {
 	f := wrap.Fault(rec, wrap.FaultConfig{BlackHole: 1000})
 	send(t, f, 0, newRun(0, 1, 1000-28, 0), newRun(1, 2, 1004-28, 500))
 	if diff := cmp.Diff([]int{0, 3}, psns(rec.sent)); diff != "" {
-		t.Errorf("packets of 1000, 1004, 1004 and 528 bytes: %s", diff)
+		t.Errorf("packets of 1000, 1004, 1004 and 528 bytes (-want +got): %s", diff)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestBurst(t *testing.T) {
 	}
 	lost := n - len(got)
 	if c := f.Counts(); int(c.Dropped) != lost {
-		t.Errorf("counts %+v, %d lost", c, lost)
+		t.Errorf("counts %+v, want %d lost", c, lost)
 	}
 	if length := float64(lost) / float64(bursts); bursts < 150 || bursts > 220 || length < 7 || length > 9 {
 		t.Errorf("%d bursts of %.1f frames, want about %d of 8", bursts, length, n/108)
@@ -183,7 +183,7 @@ func TestMarkCE(t *testing.T) {
 		}
 	}
 	if c := f.Counts(); len(psns(rec.sent)) != 100 || int(c.Marked) != marked || marked < 30 {
-		t.Errorf("%d marked, counts %+v", marked, c)
+		t.Errorf("%d marked, counts %+v; want at least 30 of 100, all counted", marked, c)
 	}
 }
 
@@ -192,7 +192,8 @@ func TestBadChecksum(t *testing.T) {
 	f := wrap.Fault(rec, wrap.FaultConfig{Seed: 1, BadChecksum: 0.5})
 	send(t, f, 0, newRun(0, 100, 64, 0))
 	if c := f.Counts(); c.BadChecksums < 30 || len(psns(rec.sent)) != 100-int(c.BadChecksums) {
-		t.Errorf("%d arrived, counts %+v: a kernel drops those with wrong checksums", len(psns(rec.sent)), c)
+		t.Errorf("%d arrived, want 30 of 100 or more lost; counts %+v: a kernel drops those with wrong checksums",
+			len(psns(rec.sent)), c)
 	}
 	var taken []int
 	f = wrap.Fault(newRecorder(), wrap.FaultConfig{BadChecksum: 1, OnBadChecksum: func(_ ib.Instant, r *link.Run) {
@@ -214,7 +215,7 @@ func TestNetworkDamage(t *testing.T) {
 		for i := range got {
 			r := &got[i]
 			if r.Size > len(r.Buf) {
-				t.Errorf("a run with frames of %d bytes has %d", r.Size, len(r.Buf))
+				t.Errorf("a run of %[2]d bytes has frames of %[1]d, want at most as many", r.Size, len(r.Buf))
 			}
 			for f := range r.Frames() {
 				o := wire.Outer{Src: r.Src, Dst: r.Dst, SrcPort: r.SrcPort, DstPort: link.Port, ID: r.ID + uint16(f)}
@@ -227,7 +228,8 @@ func TestNetworkDamage(t *testing.T) {
 			}
 		}
 		if bad != int(c.Corrupted+c.Truncated) || short != int(c.Truncated) || c.Corrupted < 100 || c.Truncated < 100 {
-			t.Errorf("%d frames with wrong ICRCs, %d short ones, counts %+v", bad, short, c)
+			t.Errorf("%d frames with wrong ICRCs, %d short ones, counts %+v; want as many, at least 100 of each", bad,
+				short, c)
 		}
 	}
 	t.Run("sent", func(t *testing.T) {
@@ -268,7 +270,7 @@ func TestNetworkDamage(t *testing.T) {
 		f := wrap.Fault(newRecorder(), damage)
 		send(t, f, 0, newRun(0, 500, 64, 0))
 		if c := f.Counts(); c.Corrupted+c.Truncated != 0 {
-			t.Errorf("counts %+v: what is damaged above the seal is sealed", c)
+			t.Errorf("counts %+v, want none: what is damaged above the seal is sealed", c)
 		}
 	})
 }
@@ -300,7 +302,7 @@ func TestDeterminism(t *testing.T) {
 		"reordered": ca.Reordered, "delayed": ca.Delayed, "bad checksums": ca.BadChecksums,
 		"marked": ca.Marked, "corrupted": ca.Corrupted, "truncated": ca.Truncated} {
 		if n == 0 {
-			t.Errorf("no frames %s: counts %+v", what, ca)
+			t.Errorf("no frames %s: counts %+v, want some", what, ca)
 		}
 	}
 }
@@ -332,13 +334,13 @@ func TestShares(t *testing.T) {
 
 func TestPerfect(t *testing.T) {
 	if c := (wrap.FaultConfig{Seed: 7, MaxDelay: 1, LateBy: 1, Buffer: 1, OnRecv: true}); !c.Perfect() {
-		t.Errorf("%+v is not perfect", c)
+		t.Errorf("%+v is not perfect, want it to be", c)
 	}
 	for _, c := range []wrap.FaultConfig{{Drop: 0.1}, {Late: 0.1}, {Truncate: 0.1}, {Latency: 1}, {Jitter: 1},
 		{Rate: 1},
 		{BlackHole: 1}, {Burst: wrap.Burst{Begin: 0.1}}} {
 		if c.Perfect() {
-			t.Errorf("%+v is perfect", c)
+			t.Errorf("%+v is perfect, want it not to be", c)
 		}
 	}
 }

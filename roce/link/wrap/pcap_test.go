@@ -57,7 +57,7 @@ func TestPcap(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.LinkType() != layers.LinkTypeEthernet {
-		t.Fatalf("link type %v", r.LinkType())
+		t.Fatalf("link type %v, want %v", r.LinkType(), layers.LinkTypeEthernet)
 	}
 	wantIDs := []uint16{0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 	for i, want := range wantIDs {
@@ -82,7 +82,7 @@ func TestPcap(t *testing.T) {
 		}
 	}
 	if _, _, err := r.ReadPacketData(); err != io.EOF {
-		t.Errorf("more packets than were sent: %v", err)
+		t.Errorf("more packets than were sent: %v, want %v", err, io.EOF)
 	}
 
 	path := filepath.Join(t.TempDir(), "x.pcapng")
@@ -172,7 +172,7 @@ func TestPcapBeside(t *testing.T) {
 		}
 	}
 	if _, _, err := r.ReadPacketData(); err != io.EOF {
-		t.Errorf("more packets than were sent: %v", err)
+		t.Errorf("more packets than were sent: %v, want %v", err, io.EOF)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestRuleActions(t *testing.T) {
 			}
 			got := pass(0)
 			if diff := cmp.Diff(c.want, psns(got)); diff != "" {
-				t.Errorf("%s %s: PSNs %s", c.rule.Action, c.rule.Direction, diff)
+				t.Errorf("%s %s: PSNs (-want +got): %s", c.rule.Action, c.rule.Direction, diff)
 			}
 			if c.rule.Action == wrap.ActCorrupt || sent {
 				if bad := badICRCs(got); !slices.Equal(bad, c.bad) {
@@ -106,10 +106,10 @@ func TestRuleActions(t *testing.T) {
 			}
 			if len(c.later) > 0 {
 				if due := l.Deadline(); due != 5*ms {
-					t.Errorf("delayed frame is due at %d", due)
+					t.Errorf("delayed frame is due at %d, want %d", due, 5*ms)
 				}
 				if diff := cmp.Diff(c.later, psns(pass(5*ms))); diff != "" {
-					t.Errorf("%s %s, later: PSNs %s", c.rule.Action, c.rule.Direction, diff)
+					t.Errorf("%s %s, later: PSNs (-want +got): %s", c.rule.Action, c.rule.Direction, diff)
 				}
 			}
 			if st := rules.List()[0]; st.Matched != 1 || st.Hits != 1 {
@@ -151,7 +151,7 @@ func TestRulePath(t *testing.T) {
 		send(t, l, 0, newRun(0, 6, size, 0))
 		got := slices.Clone(psns(rec.sent))
 		if diff := cmp.Diff(append([]int{}, c.now...), got); diff != "" {
-			t.Errorf("%s: PSNs %s", c.name, diff)
+			t.Errorf("%s: PSNs (-want +got): %s", c.name, diff)
 		}
 		if c.rule.Action == wrap.ActMark && slices.ContainsFunc(rec.sent, func(r link.Run) bool { return !ce(r) }) {
 			t.Errorf("%s: some frames have no mark", c.name)
@@ -163,10 +163,10 @@ func TestRulePath(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(append([]int{}, c.late...), psns(rec.sent)); diff != "" {
-			t.Errorf("%s, later: PSNs %s", c.name, diff)
+			t.Errorf("%s, later: PSNs (-want +got): %s", c.name, diff)
 		}
 		if bad := badICRCs(rec.sent); len(bad) > 0 {
-			t.Errorf("%s: ICRCs of %v are wrong", c.name, bad)
+			t.Errorf("%s: ICRCs of %v are wrong, want none", c.name, bad)
 		}
 		if st := rules.List()[0]; st.Hits != c.hits {
 			t.Errorf("%s: %d hits, want %d", c.name, st.Hits, c.hits)
@@ -207,7 +207,7 @@ func TestRuleLimitFull(t *testing.T) {
 		send(t, l, 0, newRun(0, 100, 64, 0))
 	}
 	if got := len(psns(rec.sent)); got != 0 {
-		t.Errorf("%d frames passed the bottleneck at once", got)
+		t.Errorf("%d frames passed the bottleneck at once, want none", got)
 	}
 }
 
@@ -277,10 +277,10 @@ func TestRuleProbability(t *testing.T) {
 	got, st := lost(0)
 	t.Logf("seed %d", st.Seed)
 	if st.Seed == 0 || st.Matched != 120 || int(st.Hits) != 120-len(got) || st.Hits < 12 || st.Hits > 70 {
-		t.Errorf("status %+v, %d passed", st, len(got))
+		t.Errorf("status %+v, %d passed; want 12 to 70 hits of 120, %d, and a seed", st, len(got), 120-len(got))
 	}
 	if again, _ := lost(st.Seed); !slices.Equal(got, again) {
-		t.Errorf("the same seed lost others: %v, then %v", got, again)
+		t.Errorf("the same seed lost others: %v, want %v", again, got)
 	}
 	if again, _ := lost(st.Seed + 1); slices.Equal(got, again) {
 		t.Error("another seed lost the same")
@@ -365,10 +365,10 @@ func TestRuleErrors(t *testing.T) {
 		t.Error(err)
 	}
 	if err := rules.Remove(3); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("removed twice: error %v", err)
+		t.Errorf("removed twice: error %v, want %v", err, ib.ErrInvalid)
 	}
 	if n := rules.Clear(); n != wrap.MaxRules-1 || len(rules.List()) != 0 {
-		t.Errorf("cleared %d, %d are left", n, len(rules.List()))
+		t.Errorf("cleared %d, %d are left; want %d and none", n, len(rules.List()), wrap.MaxRules-1)
 	}
 }
 
@@ -397,14 +397,14 @@ func TestRulesClosed(t *testing.T) {
 	add(t, &rules, wrap.Rule{Action: wrap.ActDrop, TTL: time.Hour})
 	for i, l := range []link.Link{below, below, above} {
 		if len(rules.List()) != 1 {
-			t.Errorf("no rule is left before Close %d of 3", i+1)
+			t.Errorf("%d rules are left before Close %d of 3, want 1", len(rules.List()), i+1)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	if list := rules.List(); len(list) != 0 {
-		t.Errorf("rules %+v after all Links were closed", list)
+		t.Errorf("rules %+v after all Links were closed, want none", list)
 	}
 }
 

@@ -146,14 +146,14 @@ func TestTapSlowWriter(t *testing.T) {
 		send(t, l, 0, newRun(0, each, size, 0))
 	}
 	if n := c.Counts(); n.Matched != runs*each || n.Dropped < runs*each/4 {
-		t.Errorf("counts %+v of %d", n, runs*each)
+		t.Errorf("counts %+v, want %d matched, at least %d dropped", n, runs*each, runs*each/4)
 	}
 	close(slow.open)
 	closeCapture(t, c)
 	got := read(t, &slow.Buffer)
 	if got.matched != runs*each || got.lost != c.Counts().Dropped || len(got.sent) != int(got.matched-got.lost) {
-		t.Errorf("%d packets in the file; it says that %d matched and %d were lost; counts %+v", len(got.sent),
-			got.matched, got.lost, c.Counts())
+		t.Errorf("%d packets in the file, want %d; it says that %d matched, want %d, and %d were lost; counts %+v",
+			len(got.sent), got.matched-got.lost, got.matched, runs*each, got.lost, c.Counts())
 	}
 }
 

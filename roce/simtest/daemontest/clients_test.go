@@ -33,7 +33,8 @@ func pair(t *testing.T, c simtest.Config, f func(t *testing.T, n *simtest.Net, a
 			time.Sleep(time.Second)
 			for i, d := range []*daemontest.Daemon{a, b} {
 				if u := d.Server().Usage(); len(u) != 0 || d.Server().Clients() != 0 {
-					t.Errorf("the clients of daemon %d are gone, and %d sessions hold %v", i, d.Server().Clients(), u)
+					t.Errorf("the clients of daemon %d are gone, and %d sessions hold %v, want none", i,
+						d.Server().Clients(), u)
 				}
 			}
 		})

@@ -43,10 +43,11 @@ func TestRepeats(t *testing.T) {
 			}
 		}
 		if again != first {
-			t.Errorf("seed %d: the packets of each of four runs differ from those of the run before", seed)
+			t.Errorf("seed %d: the packets of each of four runs are %v, want %v as in the run before", seed, again,
+				first)
 		}
 		if other := seen[first]; other != 0 {
-			t.Errorf("seeds %d and %d: the packets are the same", other, seed)
+			t.Errorf("seeds %d and %d: the packets are the same, want others", other, seed)
 		}
 		seen[first] = seed
 	}

@@ -67,7 +67,7 @@ func TestProcessGone(t *testing.T) {
 		must(t, cm.Close())
 		must(t, first.Close())
 		if got := log.String(); strings.Contains(got, "gone") {
-			t.Errorf("got %q while the process has a connection", got)
+			t.Errorf("got %q while the process has a connection, want it not gone", got)
 		}
 		must(t, second.Close())
 		time.Sleep(time.Second)

@@ -248,14 +248,14 @@ func TestTruncated(t *testing.T) {
 			}
 			var e *Error
 			if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.File != "test.pcap" {
-				t.Fatalf("%s of %d bytes: %v", name, n, err)
+				t.Fatalf("%s of %d bytes: %v, want %v of test.pcap", name, n, err, ErrTruncated)
 			}
 			if e.Packet > 0 && e.Packet != len(got)+1 && name == "pcap" {
-				t.Fatalf("%s of %d bytes: error for packet %d after %d packets", name, n, e.Packet, len(got))
+				t.Fatalf("%s of %d bytes: error for packet %d, want %d", name, n, e.Packet, len(got)+1)
 			}
 		}
 		if ends < len(sample) {
-			t.Errorf("%s: only %d places to end", name, ends)
+			t.Errorf("%s: only %d places to end, want at least %d", name, ends, len(sample))
 		}
 	}
 }
@@ -336,7 +336,7 @@ func TestLinkTypes(t *testing.T) {
 		}
 	}
 	if l := LinkType(127); l.Known() || l.String() != "LinkType(127)" {
-		t.Errorf("radiotap: known %v, %v", l.Known(), l)
+		t.Errorf("radiotap: known %v, %v; want unknown, LinkType(127)", l.Known(), l)
 	}
 }
 
@@ -347,11 +347,12 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		packets, err := all(file)
 		if err != nil && !errors.As(err, new(*Error)) {
-			t.Errorf("error %T: %v", err, err)
+			t.Errorf("error %T: %v, want a *Error", err, err)
 		}
 		for _, p := range packets {
 			if p.WireLen < len(p.Data) || len(p.Data) > MaxCapture {
-				t.Errorf("packet %d: %d bytes captured of %d", p.Num, len(p.Data), p.WireLen)
+				t.Errorf("packet %d: %d bytes captured of %d, want at most those, and %d", p.Num, len(p.Data),
+					p.WireLen, MaxCapture)
 			}
 		}
 		if len(packets) == 0 {

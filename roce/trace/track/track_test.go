@@ -295,7 +295,8 @@ func TestPairing(t *testing.T) {
 	}
 	for _, c := range tr.Conns() {
 		if src, ok := c.Flows[0].Source(); !ok || src.QPN != c.Flows[0].Dst.QPN-0x10 {
-			t.Errorf("flow to %#x comes from %#x, %v", c.Flows[0].Dst.QPN, src.QPN, ok)
+			t.Errorf("flow to %#x comes from %#x, %v; want %#x", c.Flows[0].Dst.QPN, src.QPN, ok,
+				c.Flows[0].Dst.QPN-0x10)
 		}
 	}
 }
@@ -329,7 +330,7 @@ func TestPairingByCM(t *testing.T) {
 		c := tr.Conns()
 		if len(c) != 2 || len(c[0].Flows) != 2 || len(c[1].Flows) != 2 || !c[1].Has(qpA) || !c[1].Has(qpB) ||
 			c[1].Has(1) {
-			t.Errorf("data from %c first: connections %+v", first, c)
+			t.Errorf("data from %c first: connections %+v, want 2 of 2 flows", first, c)
 		}
 	}
 }
@@ -354,7 +355,8 @@ func TestStats(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", s, want)
 	}
 	if s.Retransmissions() != 1 || f.Outstanding() != 0 || f.Conn.MTU() != 256 {
-		t.Errorf("%d again, %d outstanding, MTU %d", s.Retransmissions(), f.Outstanding(), f.Conn.MTU())
+		t.Errorf("%d again, %d outstanding, MTU %d; want 1, 0 and 256", s.Retransmissions(), f.Outstanding(),
+			f.Conn.MTU())
 	}
 }
 
@@ -367,7 +369,7 @@ func TestBounds(t *testing.T) {
 	}
 	f := tr.Conns()[0].Flows[0]
 	if n := len(f.req.sent.entries); n > 2*historyKeep {
-		t.Errorf("history has %d entries, at most %d allowed", n, 2*historyKeep)
+		t.Errorf("history has %d entries, want at most %d", n, 2*historyKeep)
 	}
 	if e := send(&tr, 1, hostA, hostB, qpB, 1, req(wire.RCSendOnly, 9*historyKeep, 1)); e.Kind != Retransmission {
 		t.Errorf("a packet of the history: %v, want a retransmission", e.Kind)
@@ -395,7 +397,7 @@ func TestLongWindow(t *testing.T) {
 	sorted(t, &tr.Conns()[0].Flows[0].req.sent)
 	if e := send(&tr, 99, hostB, hostA, qpA, 1, resp(wire.RCReadRespFirst, psn.Add(-1<<20),
 		256)); e.Kind != ResponseGap || e.Msg.N != 40 {
-		t.Errorf("response to the last READ: %v", &e)
+		t.Errorf("response to the last READ: %v, want %v of message 40", &e, ResponseGap)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestOthersPass(t *testing.T) {
 	x := newCable(t, wrap.FaultConfig{Drop: 1})
 	x.send(packet(7, 100))
 	if list, errs := x.packets(); len(list)+len(errs) > 0 {
-		t.Errorf("%d packets arrived", len(list)+len(errs))
+		t.Errorf("%d packets arrived, want none", len(list)+len(errs))
 	}
 	if there, back := x.f.Counts(); there.Dropped != 1 || back.Dropped != 0 {
 		t.Errorf("%+v and %+v, want 1 dropped, and none on the way back", there, back)
@@ -287,7 +287,7 @@ func TestRuns(t *testing.T) {
 	list, errs := x.packets()
 	got := psns(list)
 	if len(got) == 0 || len(got) == n || !slices.IsSorted(got) || len(errs) > 0 {
-		t.Errorf("packets %v of %d, %v", got, n, errs)
+		t.Errorf("packets %v of %d, %v; want some, in order, no errors", got, n, errs)
 	}
 	for i := range list {
 		if !list[i].Outer.Check(list[i].Transport) {

@@ -27,7 +27,7 @@ func TestArchive(t *testing.T) {
 	cmd := exec.Command(cpio, "-i", "--quiet", "--no-preserve-owner")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(a.finish())
 	if output, err := cmd.CombinedOutput(); err != nil || len(output) > 0 {
-		t.Fatalf("cpio: %v: %s", err, output)
+		t.Fatalf("cpio: %v, want no output: %s", err, output)
 	}
 	for name, want := range files {
 		path := filepath.Join(dir, name)
@@ -36,7 +36,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm() != 0o755 {
-			t.Errorf("%s has mode %v", name, info.Mode())
+			t.Errorf("%s has mode %v, want 0755", name, info.Mode())
 		}
 	}
 }

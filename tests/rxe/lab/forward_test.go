@@ -44,6 +44,6 @@ func TestForward(t *testing.T) {
 		ping("without the forwarder")
 	}
 	if from, to := l.Forwarded(); from != (wrap.FaultCounts{}) || to != (wrap.FaultCounts{}) {
-		t.Errorf("%+v and %+v without a forwarder", from, to)
+		t.Errorf("%+v and %+v without a forwarder, want none", from, to)
 	}
 }

@@ -79,7 +79,7 @@ func TestRxeIsActive(t *testing.T) {
 			}
 		}
 		if index, err := vm.GIDIndex(t.Context(), l.HostIPv4); err == nil {
-			t.Errorf("the host's address has GID index %d in the guest", index)
+			t.Errorf("the host's address has GID index %d in the guest, want an error", index)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestSetMTU(t *testing.T) {
 		}
 		for _, mtu := range []int{MinMTU - 1, MaxMTU + 1} {
 			if err := l.SetMTU(mtu); err == nil {
-				t.Errorf("MTU %d was accepted", mtu)
+				t.Errorf("MTU %d was accepted, want an error", mtu)
 			}
 		}
 	})
@@ -176,7 +176,7 @@ func TestSetLoss(t *testing.T) {
 	})
 	for _, percent := range []float64{-1, 101} {
 		if err := l.SetLoss(percent); err == nil {
-			t.Errorf("loss of %v percent was accepted", percent)
+			t.Errorf("loss of %v percent was accepted, want an error", percent)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestGuestCommands(t *testing.T) {
 		t.Errorf("got %v, want deadline exceeded", err)
 	}
 	if took := time.Since(begin); took > killGrace {
-		t.Errorf("a command with a second to run took %v", took)
+		t.Errorf("a command with a second to run took %v, want at most %v", took, killGrace)
 	}
 
 	here := filepath.Join(t.TempDir(), "script")
@@ -236,7 +236,7 @@ func TestGuestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := vm.Output(t.Context(), "/root/script"); err != nil || got != "copied\n" {
-		t.Errorf("copied script printed %q, %v", got, err)
+		t.Errorf("copied script printed %q, %v; want %q", got, err, "copied\n")
 	}
 }
 
@@ -252,10 +252,10 @@ func TestGuestServer(t *testing.T) {
 	}
 	got, err := l.HostCommand(within(t, 20*time.Second), "busybox", "nc", vm.IPv4.String(), "7000").Output()
 	if err != nil || string(got) != "hello\n" {
-		t.Errorf("server said %q, %v", got, err)
+		t.Errorf("server said %q, %v; want %q", got, err, "hello\n")
 	}
 	if result, err := server.Wait(); err != nil || result.ExitCode != 0 {
-		t.Errorf("server ended with %+v, %v", result, err)
+		t.Errorf("server ended with %+v, %v; want exit code 0", result, err)
 	}
 }
 
@@ -268,11 +268,11 @@ func TestHostCommandAs(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 	if lines[0] != "nobody" {
-		t.Errorf("runs as %s", lines[0])
+		t.Errorf("runs as %s, want nobody", lines[0])
 	}
 	for _, line := range lines[1:6] {
 		if !strings.HasSuffix(line, "\t0000000000000000") {
-			t.Errorf("has capabilities: %s", line)
+			t.Errorf("has capabilities, want none: %s", line)
 		}
 	}
 	if devices := lines[6:]; !strings.Contains(strings.Join(devices, " "), l.HostDev) {
@@ -325,10 +325,11 @@ func TestRxeToRxe(t *testing.T) {
 			}
 			after, err := l.VMs[0].Counters(ctx)
 			if err != nil || after["rcvd_pkts"] <= before["rcvd_pkts"] {
-				t.Errorf("counters before %v, after %v, %v: no packet received", before, after, err)
+				t.Errorf("counters before %v, after %v, %v: no packet received, want some", before, after, err)
 			}
 			if dropped, err := l.Dropped(); err != nil || (dropped > 0) != (test.loss > 0) {
-				t.Errorf("with a loss of %v percent, %d packets were dropped, %v", test.loss, dropped, err)
+				t.Errorf("with a loss of %v percent, %d packets were dropped, %v; want some: %v", test.loss, dropped,
+					err, test.loss > 0)
 			}
 		})
 	}
@@ -383,7 +384,7 @@ func TestRdmaCM(t *testing.T) {
 		t.Error(err)
 	}
 	if result, err := process.Wait(); err != nil || result.ExitCode != 0 {
-		t.Errorf("server: %+v, %v", result, err)
+		t.Errorf("server: %+v, %v; want exit code 0", result, err)
 	}
 }
 

@@ -26,7 +26,8 @@ func TestRowOnceMore(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		noted, _ := os.ReadFile(file) // does not exist if no row failed
 		if passed := err == nil; passed != c.passes || strings.Count(string(noted), "\n") != c.noted {
-			t.Errorf("rows %q: %v, noted %q\n%s", c.plays, err, noted, out)
+			t.Errorf("rows %q: %v, want it to pass: %v, noted %q, want %d\n%s", c.plays, err, c.passes, noted, c.noted,
+				out)
 		}
 	}
 }

@@ -253,7 +253,7 @@ func checkFile(t *testing.T, file []byte, want int) {
 			err = f.Decode(data)
 		}
 		if err != nil || wire.Opcode(f.Transport[0]) != wire.UDSendOnly || !f.Outer.Check(f.Transport) {
-			t.Fatalf("packet %d: %x, %v", got, data, err)
+			t.Fatalf("packet %d: %x, %v; want a datagram with a right ICRC", got, data, err)
 		}
 	}
 	if got != want {
@@ -273,7 +273,7 @@ func TestCaptureLimit(t *testing.T) {
 	<-tooMany.done
 	if !errors.Is(tooMany.err, ib.ErrLimit) || !strings.Contains(tooMany.err.Error(), "end one first") ||
 		tooMany.file.Len() != 0 {
-		t.Errorf("error %v", tooMany.err)
+		t.Errorf("error %v, want %v, %q, and nothing written", tooMany.err, ib.ErrLimit, "end one first")
 	}
 	p.send(t)
 	for _, r := range list {
@@ -309,27 +309,27 @@ func TestFaults(t *testing.T) {
 	asked.Device, asked.ID, asked.Probability, asked.PSN = "", 0, 0, "1-0xFFFFFF"
 	_, err := d.client.AddFault(ctx, asked)
 	if !errors.Is(err, ib.ErrInvalid) || !strings.Contains(err.Error(), "half of all") {
-		t.Errorf("a range that is too long: error %v", err)
+		t.Errorf("a range that is too long: error %v, want %v and %q", err, ib.ErrInvalid, "half of all")
 	}
 	asked.PSN, want.PSN = "0-0xFF", "0-255"
 	noLeft := cmpopts.IgnoreFields(Fault{}, "Left") // it gets less
 	got, err := d.client.AddFault(ctx, asked)
 	if left, err := time.ParseDuration(got.Left); err != nil || left <= 0 || left > time.Hour {
-		t.Errorf("got %q left of a fault for an hour", got.Left)
+		t.Errorf("got %q left of a fault for an hour, want more than none, at most %v", got.Left, time.Hour)
 	}
 	if diff := cmp.Diff(want, got, noLeft); err != nil || diff != "" {
-		t.Errorf("added: %v %s", err, diff)
+		t.Errorf("added (-want +got): %v %s", err, diff)
 	}
 	p.send(t)
 	want.Matched, want.Hits = 1, 1
 	list, err := d.client.Faults(ctx, "")
 	if diff := cmp.Diff([]Fault{want}, list, noLeft); err != nil || diff != "" {
-		t.Errorf("listed: %v %s", err, diff)
+		t.Errorf("listed (-want +got): %v %s", err, diff)
 	}
 	for _, part := range []string{"a fault 1: delay by 1ms", "direction out", "opcode send", "count 2", "seed 7",
 		"hit 1"} {
 		if s := list[0].String(); !strings.Contains(s, part) {
-			t.Errorf("%q does not say %q", s, part)
+			t.Errorf("%q, want it to say %q", s, part)
 		}
 	}
 	if err := d.client.RemoveFault(ctx, "", 1); err != nil {
@@ -338,14 +338,14 @@ func TestFaults(t *testing.T) {
 	for _, peer := range []string{"192.0.2.9", "2001:db8::9"} {
 		if f, err := d.client.AddFault(ctx, Fault{Action: "drop", Peer: peer, PSN: "5"}); err != nil ||
 			f.Peer != peer || f.PSN != "5" || f.Seed == 0 {
-			t.Errorf("%+v, %v", f, err)
+			t.Errorf("%+v, %v; want peer %v, PSN 5, and a seed", f, err, peer)
 		}
 	}
 	if n, err := d.client.ClearFaults(ctx, "a"); n != 2 || err != nil {
-		t.Errorf("cleared %d, %v", n, err)
+		t.Errorf("cleared %d, %v; want 2", n, err)
 	}
 	if list, err := d.client.Faults(ctx, ""); err != nil || len(list) != 0 {
-		t.Errorf("%v are left, %v", list, err)
+		t.Errorf("%v are left, %v; want none", list, err)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestUnreachable(t *testing.T) {
 	for _, path := range []string{stale, filepath.Join(dir, "none")} {
 		if _, err := NewClient(path).Faults(t.Context(), ""); err == nil ||
 			!strings.Contains(err.Error(), "goroced serve") {
-			t.Errorf("%s: error %v", path, err)
+			t.Errorf("%s: error %v, want %q", path, err, "goroced serve")
 		}
 	}
 	if os.Geteuid() == 0 {
@@ -411,7 +411,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.client.Faults(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "may not connect") {
-		t.Errorf("without rights: error %v", err)
+		t.Errorf("without rights: error %v, want %q", err, "may not connect")
 	}
 }
 
@@ -427,6 +427,6 @@ func TestSilent(t *testing.T) {
 	c := NewClient(path)
 	c.http.Transport.(*http.Transport).ResponseHeaderTimeout = time.Millisecond
 	if _, err := c.Faults(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %q", err, "does not answer")
 	}
 }

@@ -59,16 +59,16 @@ func TestCutStream(t *testing.T) {
 		var again bytes.Buffer
 		if same, err := copyBlocks(file.Bytes(), 0, &again); err != nil || same != got ||
 			!bytes.Equal(file.Bytes(), again.Bytes()) {
-			t.Errorf("cut at %d: the file ends with half a block", n)
+			t.Errorf("cut at %d: the file ends with half a block, want %+v", n, got)
 		}
 	}
 	var file bytes.Buffer
 	if got, err := copyBlocks(whole, 0, &file); err != nil || got != (CaptureResult{2, 3}) ||
 		!bytes.Equal(file.Bytes(), whole) {
-		t.Errorf("whole: %+v, %v", got, err)
+		t.Errorf("whole: %+v, %v; want %+v, and all of it", got, err, CaptureResult{2, 3})
 	}
 	if got, err := copyBlocks(whole, 1, &file); err != nil || got.Packets != 1 {
-		t.Errorf("one packet: %+v, %v", got, err)
+		t.Errorf("one packet: %+v, %v; want 1 packet", got, err)
 	}
 }
 
@@ -76,13 +76,13 @@ func TestCutStream(t *testing.T) {
 func TestBadStream(t *testing.T) {
 	if _, err := copyBlocks(bytes.Repeat([]byte("no pcapng "), 9), 0, io.Discard); err == nil ||
 		errors.Is(err, errCaptureFile) {
-		t.Errorf("garbage: error %v", err)
+		t.Errorf("garbage: error %v, want another than %v", err, errCaptureFile)
 	}
 	r, w := io.Pipe()
 	r.Close()
 	b := blocks{r: bufio.NewReader(bytes.NewReader(captureFile(t))), w: bufio.NewWriter(w)}
 	if err := b.copy(); !errors.Is(err, errCaptureFile) || !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("closed pipe: error %v", err)
+		t.Errorf("closed pipe: error %v, want %v and %v", err, errCaptureFile, io.ErrClosedPipe)
 	}
 }
 

@@ -60,7 +60,7 @@ func FuzzRequests(f *testing.F) {
 		case w == nil:
 			return
 		case w.Code >= 500 || w.Code < 200:
-			t.Fatalf("%s %q: status %d, %s", method, target, w.Code, w.Body)
+			t.Fatalf("%s %q: status %d, want 200 to 499: %s", method, target, w.Code, w.Body)
 		case w.Code >= 400 && strings.HasPrefix(w.Header().Get("Content-Type"), "application/json"):
 			var p problem
 			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Error == "" {
@@ -87,11 +87,11 @@ func again(t *testing.T, ask func(method, target, body string) *httptest.Respons
 	decode(answer, &first)
 	w := ask(http.MethodPost, "faults", string(answer))
 	if w.Code != http.StatusCreated {
-		t.Fatalf("what was answered, %s, is refused: %s", answer, w.Body)
+		t.Fatalf("what was answered, %s, is refused: %d, want %d: %s", answer, w.Code, http.StatusCreated, w.Body)
 	}
 	decode(w.Body.Bytes(), &second)
 	if second.ID == first.ID {
-		t.Fatalf("two faults with ID %d", first.ID)
+		t.Fatalf("two faults with ID %d, want two IDs", first.ID)
 	}
 	var list faultList
 	decode(ask(http.MethodGet, "faults", "").Body.Bytes(), &list)
@@ -99,7 +99,7 @@ func again(t *testing.T, ask func(method, target, body string) *httptest.Respons
 		t.Fatalf("%d faults are listed: %+v, want %+v and %+v", len(list.Faults), list.Faults, first, second)
 	}
 	if second.ID = first.ID; second != first {
-		t.Fatalf("%+v is %+v when it is added again", first, second)
+		t.Fatalf("%+v when it is added again, want %+v", second, first)
 	}
 }
 
@@ -114,15 +114,15 @@ func FuzzCounters(f *testing.F) {
 			return
 		}
 		if 4*len(c) > len(b) {
-			t.Fatalf("%d counters of %d bytes", len(c), len(b))
+			t.Fatalf("%d counters of %d bytes, want at most one for each 4", len(c), len(b))
 		}
 		added := c.Since(Counters{{"a", 1}, {"b", 2}})
 		if len(added) != len(c) {
-			t.Fatalf("%d counters have grown, of %d", len(added), len(c))
+			t.Fatalf("%d counters have grown, want %d", len(added), len(c))
 		}
 		for i := range c {
 			if added[i].Name != c[i].Name || added[i].Value > c[i].Value {
-				t.Fatalf("%+v has grown by %+v", c[i], added[i])
+				t.Fatalf("%+v has grown by %+v, want at most by itself", c[i], added[i])
 			}
 		}
 	})

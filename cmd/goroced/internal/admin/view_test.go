@@ -21,7 +21,7 @@ func TestCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := json.Marshal(c); err != nil || string(b) != text {
-		t.Errorf("%s becomes %s, %v", text, b, err)
+		t.Errorf("%s, %v; want %s", b, err, text)
 	}
 	want := Counters{{"sent_pkts", 1}, {"rcvd_pkts", 7}, {"ack_deferred", 0}}
 	if diff := cmp.Diff(want, c.Since(Counters{{"sent_pkts", 1<<64 - 2}, {"rcvd_pkts", 8}})); diff != "" {
@@ -29,7 +29,7 @@ func TestCounters(t *testing.T) {
 	}
 	for _, bad := range []string{`[]`, `7`, `{"a":-1}`, `{"a":"b"}`, `{"a":1.5}`} {
 		if err := json.Unmarshal([]byte(bad), &c); err == nil {
-			t.Errorf("%s is taken for counters", bad)
+			t.Errorf("%s is taken for counters, want an error", bad)
 		}
 	}
 }
@@ -43,11 +43,11 @@ func TestGUID(t *testing.T) {
 			err = json.Unmarshal(text, &got)
 		}
 		if err != nil || got != g {
-			t.Errorf("%#x becomes %s and %#x, %v", uint64(g), text, uint64(got), err)
+			t.Errorf("%#x by %s, %v; want %#x", uint64(got), text, err, uint64(g))
 		}
 	}
 	if text, _ := json.Marshal(GUID(0x46b3_daaf_4dc1_3f68)); string(text) != `"46b3:daaf:4dc1:3f68"` {
-		t.Errorf("%s", text)
+		t.Errorf("%s, want %q", text, `"46b3:daaf:4dc1:3f68"`)
 	}
 	if err := json.Unmarshal([]byte(`"nonsense"`), new(GUID)); err == nil {
 		t.Error("nonsense is taken for a GUID")
@@ -181,6 +181,6 @@ user 4000000000: 3 connections, 1 queue pair, 2 memory regions, 1.0 MB pinned
 	b.Reset()
 	if err := PrintStatus(&b, term.Terminal{}, at(5, now), at(9, now.Add(-time.Second))); err != nil ||
 		strings.Contains(strings.Split(b.String(), "\n")[4], "present") {
-		t.Errorf("got %v and rates of another daemon's counters:\n%s", err, &b)
+		t.Errorf("got %v and rates of another daemon's counters, want none:\n%s", err, &b)
 	}
 }

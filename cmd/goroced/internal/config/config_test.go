@@ -56,11 +56,12 @@ func TestDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Socket != c.socket || got.Admin != c.admin || got.SocketMode != c.mode {
-			t.Errorf("user %d: sockets %s and %s, mode %o", c.uid, got.Socket, got.Admin, got.SocketMode)
+			t.Errorf("user %d: sockets %s and %s, mode %o; want %s, %s and %o", c.uid, got.Socket, got.Admin,
+				got.SocketMode, c.socket, c.admin, c.mode)
 		}
 		if !got.OwnProcesses || got.OtherProcesses || got.Metrics.IsValid() {
-			t.Errorf("user %d: process memory %v, %v, metrics %v", c.uid, got.OwnProcesses, got.OtherProcesses,
-				got.Metrics)
+			t.Errorf("user %d: process memory %v, %v, metrics %v; want only the own, none", c.uid, got.OwnProcesses,
+				got.OtherProcesses, got.Metrics)
 		}
 		if diff := cmp.Diff([]Device{{Link: "auto", Congestion: "cubic"}}, got.Devices); diff != "" {
 			t.Error(diff)
@@ -86,14 +87,15 @@ func TestDefaultFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := Load(s); err != nil || c.Drain != 3*time.Second {
-		t.Errorf("default file: %+v, %v", c, err)
+		t.Errorf("default file: %+v, %v; want 3s", c, err)
 	}
 	for _, s := range []Sources{
 		{File: "/nonexistent/x.toml", Environ: user, UID: 1},
 		{Environ: append(user, "GOROCED_CONFIG=/nonexistent/x.toml"), UID: 1},
 	} {
 		if _, err := Load(s); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/x.toml") {
-			t.Errorf("a file that is named and not there: %v", err)
+			t.Errorf("a file that is named and not there: %v, want %v and %q", err, fs.ErrNotExist,
+				"/nonexistent/x.toml")
 		}
 	}
 }
@@ -192,7 +194,7 @@ func TestLayers(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, got[key], cmpopts.IgnoreFields(Setting{}, "Key"),
 			cmpopts.IgnoreUnexported(Setting{})); diff != "" {
-			t.Errorf("%s: %s", key, diff)
+			t.Errorf("%s (-want +got): %s", key, diff)
 		}
 	}
 	if _, more := got["device[1].netif"]; more {
@@ -323,7 +325,7 @@ func wantErrors(t *testing.T, err error, source string, want []Error) {
 		}
 		if text := e.Error(); !strings.Contains(text, e.Key) || !strings.Contains(text, e.Allowed) ||
 			!strings.Contains(text, e.place()) {
-			t.Errorf("the text lacks something: %s", text)
+			t.Errorf("the text lacks something, want key, allowed values and place: %s", text)
 		}
 	}
 }
@@ -359,7 +361,7 @@ func TestTextErrors(t *testing.T) {
 func TestSocketsWithoutRuntimeDirectory(t *testing.T) {
 	c, err := Load(Sources{File: write(t, ""), UID: 7})
 	if err != nil || c.Socket != "/tmp/goroce-7/goroced.sock" || c.Admin != "/tmp/goroce-7/goroced-admin.sock" {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("%+v, %v; want the sockets in /tmp/goroce-7", c, err)
 	}
 }
 
@@ -389,7 +391,7 @@ func TestShow(t *testing.T) {
 			}
 		}
 		if diff := again.Restart(c); len(diff) != 0 {
-			t.Errorf("the same configuration needs a restart for %v", diff)
+			t.Errorf("the same configuration needs a restart for %v, want none", diff)
 		}
 	}
 }
@@ -413,7 +415,7 @@ func TestDocument(t *testing.T) {
 	want.SocketGroup, want.Devices = "rdma", []Device{{Name: "blue", NetIf: "eth0", Link: "auto", Congestion: "cubic"}}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}),
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
-		t.Errorf("it does not show the defaults: %s", diff)
+		t.Errorf("it does not show the defaults (-want +got): %s", diff)
 	}
 }
 
@@ -443,7 +445,7 @@ func TestRestart(t *testing.T) {
 				"device[1].pin_source_port", "device[1].congestion"}},
 	} {
 		if diff := cmp.Diff(c.want, load(c.now).Restart(load(c.old))); diff != "" {
-			t.Errorf("from %q to %q: %s", c.old, c.now, diff)
+			t.Errorf("from %q to %q (-want +got): %s", c.old, c.now, diff)
 		}
 	}
 }
@@ -469,7 +471,7 @@ func FuzzFile(f *testing.F) {
 		for _, err := range c.applyFile(parsed) {
 			var e *Error
 			if !errors.As(err, &e) || e.Line == 0 {
-				t.Errorf("%v names no line of\n%s", err, content)
+				t.Errorf("%v names no line, want one of\n%s", err, content)
 			}
 		}
 		c.check()
@@ -480,7 +482,7 @@ func FuzzFile(f *testing.F) {
 func TestServerLimits(t *testing.T) {
 	keys := new(server.Server).UserLimits()
 	if len(keys) < 2 {
-		t.Fatalf("the server has limits for %v", keys)
+		t.Fatalf("the server has limits for %v, want at least 2", keys)
 	}
 	for key := range keys {
 		for _, table := range []string{"limits.user.", "limits.connection."} {
@@ -510,7 +512,8 @@ func TestMachine(t *testing.T) {
 		d := defaults(0, os.Getenv, c.Capacity)
 		if d.User.Connections != c.connections || d.User.Pinned != c.user || d.User.Heap != c.heap ||
 			d.Connection.Pinned != c.connection || d.Connection.Heap != c.connHeap {
-			t.Errorf("%+v: %+v, a connection %+v", c.Capacity, d.User, d.Connection)
+			t.Errorf("%+v: %+v, a connection %+v; want %d, %d, %d, a connection %d, %d", c.Capacity, d.User,
+				d.Connection, c.connections, c.user, c.heap, c.connection, c.connHeap)
 		}
 	}
 }

@@ -32,7 +32,7 @@ link = "tin"
 		`3: nosuch: unknown key`, `6: log.level = "loud": not allowed`, `9: device[0].link = "tin": not allowed`,
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d errors:\n%s", len(got), strings.Join(got, "\n"))
+		t.Fatalf("%d errors, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
 	}
 	for i := range want {
 		if !strings.HasPrefix(got[i], want[i]) {
@@ -40,7 +40,7 @@ link = "tin"
 		}
 	}
 	if len(c.Devices) != 1 || c.Devices[0].NetIf != "eth0" {
-		t.Errorf("what is right is lost: %+v", c.Devices)
+		t.Errorf("what is right is lost: %+v, want eth0", c.Devices)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestQuotesAndSyntax(t *testing.T) {
 			t.Errorf("%q: %d errors, want %d: %v", text, len(errs), want, errors.Join(errs...))
 		}
 		if _, err := Load(Sources{File: write(t, text), UID: 1}); err == nil {
-			t.Errorf("%q is loaded", text)
+			t.Errorf("%q is loaded, want an error", text)
 		}
 	}
 }

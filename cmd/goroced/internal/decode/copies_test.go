@@ -63,7 +63,8 @@ func TestCopies(t *testing.T) {
 			text, sum := run(t, bothWays(t, c.packets...), Options{Terminal: term.Terminal{Width: 240}})
 			if sum.Packets != len(c.packets) || sum.RoCE != c.roce || sum.Copies != c.copies ||
 				sum.Problems != c.problems || sum.ICRC.Wrong != c.wrongs {
-				t.Errorf("%+v\n%s", sum, text)
+				t.Errorf("%+v, want %d packets: RoCE %d, copies %d, problems %d, wrong %d\n%s", sum, len(c.packets),
+					c.roce, c.copies, c.problems, c.wrongs, text)
 			}
 			lines, _, _ := strings.Cut(text, "\n\n")
 			if n := strings.Count(lines, "\n"); n != c.roce {
@@ -88,10 +89,10 @@ func TestCopiesForgotten(t *testing.T) {
 	for i := range 3 * copiesKeep {
 		p.num, p.frame.Transport = i+1, []byte{byte(i), byte(i >> 8), byte(i >> 16)}
 		if of := c.add(&p); of != 0 {
-			t.Fatalf("packet %d is a copy of %d", p.num, of)
+			t.Fatalf("packet %d is a copy of %d, want none", p.num, of)
 		}
 	}
 	if n := len(c.seen) + len(c.old); n > 2*copiesKeep {
-		t.Errorf("%d packets are remembered", n)
+		t.Errorf("%d packets are remembered, want at most %d", n, 2*copiesKeep)
 	}
 }

@@ -148,7 +148,7 @@ func TestRewritten(t *testing.T) {
 	text, sum := run(t, pcap(capfile.Raw, ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0)),
 		ipPacket(o, transport(alien, wire.RCSendOnly, 1, 0))), Options{})
 	if sum.ICRC.Wrong != 2 || !strings.Contains(text, "AGAIN: #1") {
-		t.Errorf("%+v\n%s", sum.ICRC, text)
+		t.Errorf("%+v, want 2 wrong and %q\n%s", sum.ICRC, "AGAIN: #1", text)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestRun(t *testing.T) {
 	}
 	text, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{Terminal: term.Terminal{Width: 240}})
 	if sum.Packets != 1 || sum.Runs != 1 || sum.RoCE != 4 || sum.ICRC.Right != 4 || sum.Problems != 0 {
-		t.Errorf("summary %+v\n%s", sum, text)
+		t.Errorf("summary %+v, want a run of 4, all right\n%s", sum, text)
 	}
 	if !strings.Contains(text, "SEND Last psn=103 (17 B)") || !strings.Contains(text, "part 4 of a run") {
 		t.Error(text)
@@ -184,7 +184,7 @@ func TestRun(t *testing.T) {
 	frames[20] ^= 1
 	if _, sum := run(t, pcap(capfile.Raw, ipPacket(base, frames)), Options{}); sum.Malformed+sum.ICRC.Wrong != 1 ||
 		sum.RoCE > 1 {
-		t.Errorf("damaged: %+v", sum)
+		t.Errorf("damaged: %+v, want 1 malformed or wrong, RoCE at most 1", sum)
 	}
 }
 
@@ -202,12 +202,12 @@ func TestLinkTypes(t *testing.T) {
 		capfile.Null:     wrap(2, 0, 0, 0),
 	} {
 		if text, sum := run(t, pcap(link, packet), Options{Verbose: true}); sum.RoCE != 1 || sum.ICRC.Right != 1 {
-			t.Errorf("%v: %+v\n%s", link, sum, text)
+			t.Errorf("%v: %+v, want 1, right\n%s", link, sum, text)
 		}
 	}
 	_, err := Run(io.Discard, bytes.NewReader(pcap(127, ip)), Options{Name: "radio.pcap"})
 	if !errors.Is(err, capfile.ErrFormat) || !strings.Contains(err.Error(), "radio.pcap: packet 1") {
-		t.Errorf("link type 127: %v", err)
+		t.Errorf("link type 127: %v, want %v and %q", err, capfile.ErrFormat, "radio.pcap: packet 1")
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPartialChecksum(t *testing.T) {
 	ip := ipPacket(o, transport(o, wire.RCSendOnly, 1, 10))
 	ip[26], ip[27] = 0x12, 0x34
 	if text, sum := run(t, pcap(capfile.Raw, ip), Options{}); sum.ICRC.Right != 1 {
-		t.Errorf("%+v\n%s", sum, text)
+		t.Errorf("%+v, want 1 right\n%s", sum, text)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestOtherTraffic(t *testing.T) {
 	file := pcap(capfile.Raw, good, dns, opcode, short, []byte{0x45})
 	text, sum := run(t, file, Options{})
 	if sum.Packets != 5 || sum.RoCE != 1 || sum.Other != 2 || sum.Malformed != 2 || sum.Problems != 2 {
-		t.Errorf("summary %+v\n%s", sum, text)
+		t.Errorf("summary %+v, want 5: RoCE 1, other 2, malformed 2, problems 2\n%s", sum, text)
 	}
 	if strings.Contains(text, "not RoCEv2") || !strings.Contains(text, "malformed: BTH: unknown opcode") {
 		t.Error(text)
@@ -270,7 +270,7 @@ func TestFilters(t *testing.T) {
 	}
 	if _, err := Run(io.Discard, strings.NewReader(""), Options{Ladder: true, JSON: true}); !errors.Is(err,
 		ib.ErrInvalid) {
-		t.Errorf("ladder and JSON: %v", err)
+		t.Errorf("ladder and JSON: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestJSON(t *testing.T) {
 			t.Fatalf("line %d: %v", i+1, err)
 		}
 		if last := i == len(lines)-1; last != (v.Summary != nil) || !last && (v.Packet != i+1 || v.Effect.Kind == "") {
-			t.Fatalf("line %d: %s", i+1, line)
+			t.Fatalf("line %d: %s, want packet %d, or the summary at the end", i+1, line, i+1)
 		}
 	}
 }
@@ -331,13 +331,13 @@ func TestDamagedFile(t *testing.T) {
 	var b strings.Builder
 	sum, err := Run(&b, bytes.NewReader(file[:len(file)-10]), Options{Name: "cut.pcap"})
 	if !errors.Is(err, capfile.ErrTruncated) || !strings.HasPrefix(err.Error(), "cut.pcap: packet 10: ") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v and %q", err, capfile.ErrTruncated, "cut.pcap: packet 10: ")
 	}
 	if sum.RoCE != 9 || len(sum.Connections) != 1 || !strings.Contains(b.String(), "cut.pcap: 9 packets") {
-		t.Errorf("summary %+v\n%s", sum, b.String())
+		t.Errorf("summary %+v, want 9 of one connection\n%s", sum, b.String())
 	}
 	if _, err := Run(io.Discard, strings.NewReader("not a capture"), Options{}); !errors.Is(err, capfile.ErrFormat) {
-		t.Errorf("text file: %v", err)
+		t.Errorf("text file: %v, want %v", err, capfile.ErrFormat)
 	}
 }
 
@@ -379,7 +379,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("error %T: %v", err, err)
 			}
 			if sum.Packets < sum.Other+sum.Malformed-sum.Runs*64<<10 {
-				t.Errorf("summary %+v", sum)
+				t.Errorf("summary %+v, want at least %d packets", sum, sum.Other+sum.Malformed-sum.Runs*64<<10)
 			}
 		}
 	})

@@ -100,7 +100,7 @@ func TestConnectionManager(t *testing.T) {
 		opts.Name = "cm.pcap"
 		got, sum := run(t, file, opts)
 		if sum.Problems != 0 || sum.RoCE != 18 {
-			t.Errorf("%s: %+v", name, sum)
+			t.Errorf("%s: %+v, want 18 packets without problems", name, sum)
 		}
 		golden(t, name, got)
 	}
@@ -141,7 +141,7 @@ func FuzzMAD(f *testing.F) {
 		madFields(func(name, format string, args ...any) { fmt.Fprintf(&b, name+" "+format+"\n", args...) }, &mad)
 		name, says := madText(&wire.Packet{BTH: wire.BTH{Opcode: wire.UDSendOnly, DestQP: ib.QPNGSI}, Payload: mad[:]})
 		if text := b.String() + says; name == "" || !strings.HasPrefix(text, "MAD ") || strings.Contains(text, "%!") {
-			t.Errorf("%q: %q", name, text)
+			t.Errorf("%q: %q, want a MAD with a name", name, text)
 		}
 	})
 }

@@ -25,11 +25,11 @@ func TestCapture(t *testing.T) {
 	for _, drop := range []float64{0, 0.05} {
 		path := capture(t, drop)
 		if info, err := os.Stat(path); err != nil || info.Size() > 4<<20 {
-			t.Errorf("the capture is not of moderate size: %v, %v", info, err)
+			t.Errorf("the capture is not of moderate size: %v, %v; want at most 4 MiB", info, err)
 		}
 		frames := readFrames(t, path)
 		if len(frames) < 100 {
-			t.Errorf("only %d frames captured", len(frames))
+			t.Errorf("only %d frames captured, want at least 100", len(frames))
 		}
 		for i, f := range frames {
 			if err := layers.Verify(f); err != nil {
@@ -61,13 +61,13 @@ func checkTshark(t *testing.T, path string, frames int) {
 	}
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if len(lines) != frames {
-		t.Errorf("tshark sees %d frames of %d", len(lines), frames)
+		t.Errorf("tshark sees %d frames, want %d", len(lines), frames)
 	}
 	for _, line := range lines {
 		f := strings.Split(line, "\t")
 		if len(f) != len(fields) || !strings.Contains(f[1], ":udp:infiniband") || f[2] == "" || f[3] != "" ||
 			f[4] != "" {
-			t.Errorf("tshark on a frame: %q", f)
+			t.Errorf("tshark on a frame: %q, want %d fields of RoCE, without errors", f, len(fields))
 		}
 	}
 }
@@ -104,7 +104,7 @@ func readFrames(t *testing.T, path string) [][]byte {
 func icrc(t *testing.T, packet []byte) uint32 {
 	t.Helper()
 	if len(packet) < 20+8+12+4 || packet[0] != 0x45 {
-		t.Fatalf("not an IPv4 packet without options: % x", packet)
+		t.Fatalf("not an IPv4 packet without options: % x, want 44 bytes that begin with 45, or more", packet)
 	}
 	masked := append([]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, packet[:len(packet)-4]...)
 	const ip, udp, bth = 8, 8 + 20, 8 + 20 + 8

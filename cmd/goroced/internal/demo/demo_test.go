@@ -68,13 +68,13 @@ func TestTour(t *testing.T) {
 	}
 	if rep.Write.Messages < slots || rep.Write.BytesPerSecond <= 0 || rep.PingPong.Messages < 2 ||
 		rep.PingPong.MedianUS <= 0 {
-		t.Errorf("figures %+v %+v", rep.Write, rep.PingPong)
+		t.Errorf("figures %+v %+v, want at least %d and 2 messages, and what they took", rep.Write, rep.PingPong, slots)
 	}
 	if rep.Losses.Dropped != 0 {
-		t.Errorf("%d packets dropped, though nothing was to be", rep.Losses.Dropped)
+		t.Errorf("%d packets dropped, though nothing was to be, want none", rep.Losses.Dropped)
 	}
 	if rep.Client.Counters["rdma_sends"] == 0 || rep.Server.Counters["rdma_recvs"] == 0 {
-		t.Errorf("counters %v and %v", rep.Client.Counters, rep.Server.Counters)
+		t.Errorf("counters %v and %v; want some in both", rep.Client.Counters, rep.Server.Counters)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestDrop(t *testing.T) {
 	o.Drop, o.Seed = 0.05, 7
 	rep := run(t, o)
 	if rep.Losses.Dropped == 0 || rep.Losses.Recoveries == 0 {
-		t.Errorf("losses %+v", rep.Losses)
+		t.Errorf("losses %+v, want some, recovered", rep.Losses)
 	}
 	lost, again := 0, 0
 	for _, p := range rep.Tour[0].Packets {
@@ -96,7 +96,7 @@ func TestDrop(t *testing.T) {
 		}
 	}
 	if lost == 0 || again == 0 {
-		t.Errorf("%d packets of %v were lost and %d sent again", lost, rep.Tour[0].Packets, again)
+		t.Errorf("%d packets of %v were lost and %d sent again; want some of both", lost, rep.Tour[0].Packets, again)
 	}
 	var b strings.Builder
 	if err := rep.WriteText(&b, term.Terminal{}); err != nil {
@@ -115,7 +115,7 @@ func TestMemory(t *testing.T) {
 	o := Options{Memory: true, Drop: 0.05, Seed: 7, Measure: time.Millisecond, Pcap: &capture}
 	rep := run(t, o)
 	if len(rep.Tour) != len(stops) || rep.Client.Link != "mem" || rep.Losses.Dropped == 0 {
-		t.Errorf("%+v", rep)
+		t.Errorf("%+v, want %d stops in memory, with losses", rep, len(stops))
 	}
 	r, err := pcapgo.NewNgReader(&capture, pcapgo.DefaultNgReaderOptions)
 	if err != nil {
@@ -126,10 +126,10 @@ func TestMemory(t *testing.T) {
 	}
 	var b strings.Builder
 	if err := rep.WriteText(&b, term.Terminal{}); err != nil || !strings.Contains(b.String(), "network in memory") {
-		t.Errorf("%v\n%s", err, b.String())
+		t.Errorf("%v, want %q\n%s", err, "network in memory", b.String())
 	}
 	if _, err := Run(t.Context(), Options{Memory: true, Daemon: &Daemon{}}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("in memory and through a daemon: %v", err)
+		t.Errorf("in memory and through a daemon: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(back.Tour) != len(stops) || len(back.Tour[0].Packets) == 0 || back.RDMAWrite.BytesPerSecond <= 0 {
-		t.Errorf("JSON lacks something:\n%s", b.Bytes())
+		t.Errorf("JSON lacks something, want %d stops, packets and a rate:\n%s", len(stops), b.Bytes())
 	}
 }
 
@@ -275,7 +275,7 @@ func TestRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := packets[0]; p.Again != c.want {
-			t.Errorf("packet %d, %s of the %s: again is %v", i, p.Label, c.host, p.Again)
+			t.Errorf("packet %d, %s of the %s: again is %v, want %v", i, p.Label, c.host, p.Again, c.want)
 		}
 	}
 }

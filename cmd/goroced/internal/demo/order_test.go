@@ -186,7 +186,7 @@ func checkCauses(t *testing.T, seed uint64, w *teller, e *Exchange, of map[strin
 		}
 		order = append(order, text)
 		if r.at < now {
-			t.Errorf("seed %d: row %d is at %d, behind one at %d", seed, n, r.at, now)
+			t.Errorf("seed %d: row %d is at %d, want it behind one at %d", seed, n, r.at, now)
 		}
 		now = r.at
 	}

@@ -43,7 +43,7 @@ func TestInterface(t *testing.T) {
 // it is not built in, everything.
 func TestRNIC(t *testing.T) {
 	if dev, err := Open("rnic:nosuch0", host.Options{Link: "auto"}); err == nil || dev != nil {
-		t.Errorf("device %v, error %v", dev, err)
+		t.Errorf("device %v, error %v; want none, and an error", dev, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestRNICs(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, "rnic:") {
-			t.Errorf("an RNIC is listed as %q", name)
+			t.Errorf("an RNIC is listed as %q, want rnic: in front", name)
 		}
 	}
 }
@@ -100,6 +100,6 @@ func TestToward(t *testing.T) {
 	}
 	cancel()
 	if a := Toward(ctx, "127.0.0.1"); a.IsValid() {
-		t.Errorf("an address after the end of the context: %v", a)
+		t.Errorf("an address after the end of the context: %v, want none", a)
 	}
 }

@@ -97,7 +97,7 @@ func TestAnyDevice(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.String(), "\tlink:") {
-		t.Errorf("a link that nobody knows:\n%s", b.String())
+		t.Errorf("a link that nobody knows, want none:\n%s", b.String())
 	}
 }
 

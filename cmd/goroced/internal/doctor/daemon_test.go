@@ -110,7 +110,7 @@ func TestForeignRuntimeDirectory(t *testing.T) {
 	}
 	if f := wantFound(t, e.examine(), "daemon", Warn, "XDG_RUNTIME_DIR is ignored: others"); f.Command !=
 		"unset XDG_RUNTIME_DIR" {
-		t.Errorf("got the command %q", f.Command)
+		t.Errorf("got the command %q, want %q", f.Command, "unset XDG_RUNTIME_DIR")
 	}
 }
 
@@ -185,7 +185,7 @@ func TestDaemonNamed(t *testing.T) {
 	}{{socket.ClientVariable, "/nosuch", Fail}, {socket.AdminVariable, "/nosuch2", Warn}} {
 		f := wantFound(t, e.examine(), "daemon", c.status, c.variable+" names "+e.path(c.path))
 		if f.Command != "unset "+c.variable {
-			t.Errorf("command %q", f.Command)
+			t.Errorf("command %q, want %q", f.Command, "unset "+c.variable)
 		}
 	}
 	e.setEnv(nil)
@@ -247,7 +247,7 @@ func TestDaemonVersion(t *testing.T) {
 	}()
 	if f := wantFound(t, e.examine(), "daemon", Fail,
 		"the daemon speaks version 99, the client 1 to 1"); !strings.Contains(f.Remedy, "the same goroced") {
-		t.Errorf("remedy %q", f.Remedy)
+		t.Errorf("remedy %q, want %q", f.Remedy, "the same goroced")
 	}
 }
 
@@ -333,13 +333,13 @@ func TestDaemonRefuses(t *testing.T) {
 	}
 	if len(found) != 1 || found[0].Status != Fail || !strings.Contains(found[0].Text, "no right to connect to "+name) ||
 		found[0].Remedy == "" {
-		t.Errorf("found %+v", found)
+		t.Errorf("found %+v, want one that is a %v, with a remedy", found, Fail)
 	}
 	if err := os.Chmod(name, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if found := checkDaemon(e); found[0].Status != OK {
-		t.Errorf("found %+v", found)
+		t.Errorf("found %+v, want %v", found, OK)
 	}
 }
 
@@ -384,6 +384,6 @@ func TestDaemonElsewhere(t *testing.T) {
 	wantFound(t, found, "daemon", Warn, fmt.Sprintf("in the network namespace net:[7], and this program in net:[%d]",
 		socket.Namespace()))
 	if f := pick(found, "daemon", OK, "a daemon answers"); f != nil {
-		t.Errorf("it is asked all the same: %+v", f)
+		t.Errorf("it is asked all the same: %+v, want none", f)
 	}
 }

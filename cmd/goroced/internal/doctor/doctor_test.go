@@ -87,7 +87,7 @@ func wantOK(t *testing.T, found []Finding, check string) {
 		if f.Check == check {
 			any = true
 			if f.Status != OK {
-				t.Errorf("%v %s: %s", f.Status, f.Check, f.Text)
+				t.Errorf("%v %s: %s, want %v", f.Status, f.Check, f.Text, OK)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func TestNext(t *testing.T) {
 	}
 	t.Setenv(socket.ClientVariable, filepath.Join(t.TempDir(), "none"))
 	if got := last(Options{Addrs: []netip.Addr{addr}}); got != "" { // a daemon is named that is not there
-		t.Errorf("with a problem:\n%s", got)
+		t.Errorf("with a problem, want nothing:\n%s", got)
 	}
 	_ = os.Unsetenv(socket.ClientVariable)
 	for _, c := range []struct {
@@ -268,7 +268,7 @@ func TestNextFlags(t *testing.T) {
 		got := e.next()
 		first := strings.TrimSpace("goroced pingpong " + c.first)
 		if got[0].Command != first || got[1].Command != "goroced pingpong "+c.second {
-			t.Errorf("%+v: %+v", c.o, got)
+			t.Errorf("%+v: %+v; want %q and %q", c.o, got, first, "goroced pingpong "+c.second)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func wantNarrow(t *testing.T, r *Report) {
 	_ = r.Write(&b, term.Terminal{})
 	for line := range strings.Lines(b.String()) {
 		if n := cells.Count(strings.TrimSuffix(line, "\n")); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
+			t.Errorf("%d columns, want at most 80: %s", n, line)
 		}
 	}
 }
@@ -345,7 +345,7 @@ func TestJSON(t *testing.T) {
 		}
 		if got.OK != (s != Fail) || len(got.Findings) != 1 || got.Findings[0]["status"] != s.String() ||
 			got.Findings[0]["command"] != "b" {
-			t.Errorf("%v: %s", s, b.String())
+			t.Errorf("%v: %s, want it in JSON, with the command b", s, b.String())
 		}
 	}
 }
@@ -373,11 +373,11 @@ func TestManual(t *testing.T) {
 	_, rows, _ := strings.Cut(string(manual), "## Troubleshooting")
 	said := regexp.MustCompile("(?m)^\\| [^|]+ \\| `([^`]+)` \\|").FindAllStringSubmatch(rows, -1)
 	if len(said) < 10 {
-		t.Errorf("the table has %d rows", len(said))
+		t.Errorf("the table has %d rows, want at least 10", len(said))
 	}
 	for _, m := range said {
 		if !strings.Contains(source.String(), m[1]) {
-			t.Errorf("the doctor never says %q", m[1])
+			t.Errorf("the doctor never says %q, want it in its source", m[1])
 		}
 	}
 }

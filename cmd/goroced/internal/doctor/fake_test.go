@@ -206,7 +206,7 @@ func TestChecksums(t *testing.T) {
 	features = "Features for eth0:\ntx-checksumming: off [fixed]\ntx-udp-segmentation: off [fixed]\n"
 	if f := wantFound(t, e.examine(), "offload", Warn, "does not complete checksums"); f.Command != "" ||
 		!strings.Contains(f.Remedy, "it cannot") {
-		t.Errorf("%+v", f)
+		t.Errorf("%+v, want no command, and that it cannot", f)
 	}
 	features = "Features for eth0:\ntx-checksumming: on\ntx-udp-segmentation: on [fixed]\n"
 	if f := pick(e.examine(), "offload", OK, "eth0 cuts the packets"); f == nil {
@@ -220,7 +220,7 @@ func TestKernelHasPort(t *testing.T) {
 		"/sys/class/infiniband/mlx5_0/fw_ver": "1\n"})
 	e.getOwner = func(netip.Addr) port.Owner { return port.Owner{Kernel: true} }
 	if f := wantFound(t, e.examine(), "port", Fail, "rdma_rxe"); f.Command != "rdma link delete rxe0" {
-		t.Errorf("command %q", f.Command)
+		t.Errorf("command %q, want %q", f.Command, "rdma link delete rxe0")
 	}
 }
 

@@ -41,7 +41,7 @@ func TestSenders(t *testing.T) {
 		asked := 0
 		e.sendAs = func(uid int, to netip.Addr) error {
 			if uid != stranger || to != e.usable[asked] {
-				t.Errorf("%s: user %d sends to %v", c.name, uid, to)
+				t.Errorf("%s: user %d sends to %v; want %d to %v", c.name, uid, to, stranger, e.usable[asked])
 			}
 			if asked++; asked <= c.refuse {
 				return unix.EPERM
@@ -62,13 +62,13 @@ func TestSendersRemedy(t *testing.T) {
 		wantNarrow(t, &Report{Findings: []Finding{{Command: onlySender(uid)}}})
 	}
 	if c := onlySender(0); !strings.HasSuffix(c, " meta skuid != 0 counter drop") {
-		t.Errorf("where root is the only user: %s", c)
+		t.Errorf("where root is the only user: %s, want one that ends with %q", c, " meta skuid != 0 counter drop")
 	}
 	e := machine(t, map[string]string{"/run/goroce/goroced.sock": ""})
 	e.setCaps(t, setUID)
 	for _, file := range []string{"dist/nftables/goroce.nft", packagedRule} {
 		if f := wantFound(t, e.examine(), "senders", Warn, "any user"); !strings.Contains(f.Remedy, "("+file+")") {
-			t.Errorf("%q does not name %s", f.Remedy, file)
+			t.Errorf("%q, want it to name %s", f.Remedy, file)
 		}
 		e.write(t, packagedRule, "")
 	}

@@ -60,13 +60,13 @@ func TestTold(t *testing.T) {
 				there.SetFault(c.back)
 				a, err := askFrom(t.Context(), here.Device(), here.Addr(), there.Addr())
 				if err != nil || a.errno != 0 {
-					t.Fatalf("%v, %v", err, a.errno)
+					t.Fatalf("%v, %v; want none", err, a.errno)
 				}
 				if !c.check(&a) {
 					t.Errorf("got %+v", a)
 				}
 				if o := a.told.offset.Abs(); o > a.told.margin {
-					t.Errorf("clocks differ by %v, within %v, and are one", o, a.told.margin)
+					t.Errorf("clocks differ by %v, want at most %v, as they are one", o, a.told.margin)
 				}
 			})
 		})

@@ -25,7 +25,7 @@ func TestChapters(t *testing.T) {
 		n, c := i+1, &chapters[i]
 		for _, b := range c.before {
 			if b < 1 || b >= n {
-				t.Errorf("chapter %d is after %d", n, b)
+				t.Errorf("chapter %d is after %d, want one before it", n, b)
 			}
 		}
 		for _, play := range []bool{false, true} {
@@ -39,11 +39,11 @@ func TestChapters(t *testing.T) {
 				}
 			}
 			if next := strings.Contains(out.String(), fmt.Sprintf("--course %d`: ", n+1)); next != (n < len(chapters)) {
-				t.Errorf("chapter %d: it names the next one: %v", n, next)
+				t.Errorf("chapter %d: it names the next one: %v, want %v", n, next, n < len(chapters))
 			}
 			for line := range strings.Lines(out.String()) {
 				if cols := utf8.RuneCountInString(line) - 1; cols > 80 {
-					t.Errorf("chapter %d: %d columns: %s", n, cols, line)
+					t.Errorf("chapter %d: %d columns, want at most 80: %s", n, cols, line)
 				}
 			}
 		}
@@ -64,7 +64,7 @@ func TestAnswers(t *testing.T) {
 				var out strings.Builder
 				if err := Answer(&out, i+1, strings.TrimSpace(a), term.Terminal{}); err != nil ||
 					!strings.HasPrefix(out.String(), "Right: ") {
-					t.Errorf("chapter %d, %q: %v, %q", i+1, a, err, out.String())
+					t.Errorf("chapter %d, %q: %v, %q; want it right", i+1, a, err, out.String())
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	if err := Answer(nil, 13, "1", term.Terminal{}); !errors.Is(err, ib.ErrInvalid) {
-		t.Errorf("chapter 13: %v", err)
+		t.Errorf("chapter 13: %v, want %v", err, ib.ErrInvalid)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestBreakIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(chapters[i].lessons, b.lesson) || !strings.Contains(text, b.old) {
-			t.Errorf("chapter %d: %q is not in its lesson %s", i+1, b.old, b.lesson)
+			t.Errorf("chapter %d: want %q in its lesson %s", i+1, b.old, b.lesson)
 		}
 		path := filepath.Join(t.TempDir(), "my.txt")
 		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, b.old, b.new)), 0o600); err != nil {
@@ -111,7 +111,7 @@ func TestBreakIt(t *testing.T) {
 func TestGlossary(t *testing.T) {
 	entries := glossary()
 	if len(entries) < 70 {
-		t.Errorf("%d entries", len(entries))
+		t.Errorf("%d entries, want at least 70", len(entries))
 	}
 	for i := range entries {
 		e := &entries[i]
@@ -137,7 +137,7 @@ func TestGlossary(t *testing.T) {
 	}
 	var out strings.Builder
 	if err := Glossary(&out, "", term.Terminal{}); err != nil || !strings.Contains(out.String(), "  PSN\n") {
-		t.Errorf("the list: %v\n%s", err, out.String())
+		t.Errorf("the list: %v, want PSN in it\n%s", err, out.String())
 	}
 	err := Glossary(&out, "sydrome", term.Terminal{})
 	if unknown := new(UnknownError); !errors.As(err, &unknown) || err.Error() !=

@@ -24,7 +24,7 @@ func TestList(t *testing.T) {
 	}
 	for _, name := range append(script.Names(), "cm-handshake", "packet-format", "multicast", "hello-refused") {
 		if n := strings.Count(out.String(), "\n  "+name+" "); n != 1 {
-			t.Errorf("%s is listed %d times", name, n)
+			t.Errorf("%s is listed %d times, want 1", name, n)
 		}
 	}
 	for _, group := range groups {
@@ -34,7 +34,7 @@ func TestList(t *testing.T) {
 	}
 	for line := range strings.Lines(out.String()) {
 		if n := utf8.RuneCountInString(line) - 1; n > 80 {
-			t.Errorf("%d columns: %s", n, line)
+			t.Errorf("%d columns, want at most 80: %s", n, line)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), s.Title[:20]) || !strings.Contains(out.String(), "time") {
-				t.Errorf("%s: title or ladder is missing:\n%s", name, out.String())
+				t.Errorf("%s: title or ladder is missing, want %q and a ladder:\n%s", name, s.Title[:20], out.String())
 			}
 			limit := 80
 			if width != 0 {
@@ -60,7 +60,7 @@ func TestRules(t *testing.T) {
 			}
 			for line := range strings.Lines(out.String()) {
 				if n := utf8.RuneCountInString(line) - 1; n > limit {
-					t.Errorf("%s: %d columns, more than %d: %s", name, n, limit, line)
+					t.Errorf("%s: %d columns, want at most %d: %s", name, n, limit, line)
 				}
 			}
 		}
@@ -110,7 +110,7 @@ func TestOther(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			if n := utf8.RuneCountInString(line) - 1; n > 80 {
-				t.Errorf("%s: %d columns: %s", l.name, n, line)
+				t.Errorf("%s: %d columns, want at most 80: %s", l.name, n, line)
 			}
 		}
 		path := filepath.Join("testdata", l.name+".txt")
@@ -176,7 +176,7 @@ Why.
 	}
 	out, err := run(text)
 	if err == nil || !strings.Contains(err.Error(), path+":9: left wc send 1 SUCCESS: no completion came") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %q", err, path+":9: left wc send 1 SUCCESS: no completion came")
 	}
 	for _, want := range []string{"My rule", "X  ", "     8      >x SEND Only psn=100", ">    9      left wc send"} {
 		want = strings.Join(strings.Fields(want), " ")
@@ -186,13 +186,13 @@ Why.
 	}
 	out, err = run(strings.ReplaceAll(text, "    left wc send 1 SUCCESS\n", ""))
 	if err != nil || !strings.Contains(out, "X") {
-		t.Errorf("a right script: %v\n%s", err, out)
+		t.Errorf("a right script: %v, want X in it\n%s", err, out)
 	}
 	if _, err := run("hello"); err == nil || !strings.Contains(err.Error(), ":1: the first line is") {
-		t.Errorf("no script: %v", err)
+		t.Errorf("no script: %v, want %q", err, ":1: the first line is")
 	}
 	if err := File(&strings.Builder{}, path+"x", term.Terminal{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
+		t.Errorf("no file: %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestPlain(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			if bad := notTold.FindString(line); bad != "" {
-				t.Errorf("%s: %q in %s", name, bad, line)
+				t.Errorf("%s: %q in %s, want none", name, bad, line)
 			}
 		}
 	}

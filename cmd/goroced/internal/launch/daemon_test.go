@@ -47,7 +47,7 @@ func TestUnused(t *testing.T) {
 	p := place(t.TempDir())
 	conn, err := p.start(t.Context(), func(string) {})
 	if conn != nil || err == nil || err.Error() != "the daemon that was started has ended: goroced: a reason" {
-		t.Errorf("%v, %v", conn, err)
+		t.Errorf("%v, %v; want no connection, the reason", conn, err)
 	}
 	if count, err := os.ReadFile(filepath.Join(string(p), "count")); string(count) != "xxxx" || err != nil {
 		t.Errorf("started %q, %v; want four", count, err)
@@ -94,7 +94,7 @@ func TestPlain(t *testing.T) {
 		{[]config.Device{{Link: "auto"}, {Link: "auto"}}, false},
 	} {
 		if got := plain(c.list); got != c.want {
-			t.Errorf("%+v: %v", c.list, got)
+			t.Errorf("%+v: %v, want %v", c.list, got, c.want)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestPlain(t *testing.T) {
 func TestOwnPlace(t *testing.T) {
 	if os.Geteuid() == 0 {
 		if got := ownPlace(); got != "/run/goroce" {
-			t.Errorf("root's place is %s", got)
+			t.Errorf("root's place is %s, want %s", got, "/run/goroce")
 		}
 		return
 	}
@@ -113,12 +113,12 @@ func TestOwnPlace(t *testing.T) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	if got := ownPlace(); string(got) != filepath.Join(dir, "goroce") {
-		t.Errorf("with a runtime directory it is %s", got)
+		t.Errorf("with a runtime directory it is %s, want %v", got, filepath.Join(dir, "goroce"))
 	}
 	for _, other := range []string{"", "/nowhere", "/"} {
 		t.Setenv("XDG_RUNTIME_DIR", other)
 		if got := ownPlace(); filepath.Dir(string(got)) != "/tmp" {
-			t.Errorf("with %q it is %s", other, got)
+			t.Errorf("with %q it is %s, want one in /tmp", other, got)
 		}
 	}
 }
@@ -139,10 +139,10 @@ func TestForeignPlace(t *testing.T) {
 		}
 		alone := mode == 0o755
 		if got := slices.Contains(candidates(""), own.socket()); got != alone {
-			t.Errorf("mode %v: its socket is asked: %v", mode, got)
+			t.Errorf("mode %v: its socket is asked: %v, want %v", mode, got, alone)
 		}
 		if err := own.take(); (err == nil) != alone || err != nil && !errors.Is(err, fs.ErrPermission) {
-			t.Errorf("mode %v: taken with %v", mode, err)
+			t.Errorf("mode %v: taken with %v; want none if alone, else %v", mode, err, fs.ErrPermission)
 		}
 	}
 }

@@ -148,6 +148,6 @@ func TestNoHold(t *testing.T) {
 	_, err := Prepare(t.Context(), socket, func(string) {})
 	if !errors.Is(err, ib.ErrNotSupported) || !strings.Contains(err.Error(), socket) ||
 		!strings.Contains(err.Error(), "install the same goroced") {
-		t.Errorf("refused with %v", err)
+		t.Errorf("refused with %v, want %v, %q and %q", err, ib.ErrNotSupported, socket, "install the same goroced")
 	}
 }

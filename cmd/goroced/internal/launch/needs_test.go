@@ -50,7 +50,7 @@ func TestNeeds(t *testing.T) {
 		var missing *MissingLibraryError
 		err := needs(c.program, library, c.environ)
 		if errors.As(err, &missing) != c.missed || (err != nil) != c.missed {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v, want one: %v", c.name, err, c.missed)
 		}
 	}
 }

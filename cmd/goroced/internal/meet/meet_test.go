@@ -71,10 +71,10 @@ func TestMessages(t *testing.T) {
 		}
 		msg := make([]byte, len("hello, there"))
 		if err := way[1].Receive(msg); err != nil || string(msg) != "hello, there" {
-			t.Errorf("received %q, %v", msg, err)
+			t.Errorf("received %q, %v; want %q", msg, err, "hello, there")
 		}
 		if got := way[0].LocalIP(); got != netip.MustParseAddr("127.0.0.1") {
-			t.Errorf("local address %v", got)
+			t.Errorf("local address %v, want %v", got, netip.MustParseAddr("127.0.0.1"))
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestLimit(t *testing.T) {
 	err := server.Receive(make([]byte, 5))
 	if !errors.Is(err, ErrExchange) || !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(),
 		"4 of 5 bytes") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v, %v and %q", err, ErrExchange, os.ErrDeadlineExceeded, "4 of 5 bytes")
 	}
 	server.Limit(0)
 	if err := client.Send([]byte("more")); err != nil {
@@ -113,16 +113,16 @@ func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := Connect(ctx, Options{Port: port(t), Listening: cancel, Command: command})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("while it waited: error %v", err)
+		t.Errorf("while it waited: error %v, want %v", err, context.Canceled)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	server, client := pair(ctx, t)
 	cancel()
 	if err := server.Await(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("at the end that was stopped: error %v", err)
+		t.Errorf("at the end that was stopped: error %v, want %v", err, net.ErrClosed)
 	}
 	if err := client.Receive(make([]byte, 1)); !errors.Is(err, ErrExchange) {
-		t.Errorf("at the other end: error %v", err)
+		t.Errorf("at the other end: error %v, want %v", err, ErrExchange)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestContextEndsAfterAccept(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	o := Options{Host: "127.0.0.1", Port: port(t), Timeout: time.Minute, Command: command}
 	if _, err := Connect(t.Context(), o); err == nil || !strings.Contains(err.Error(), "start it there first: `tool`") {
-		t.Errorf("nobody listens: error %v", err)
+		t.Errorf("nobody listens: error %v, want %q", err, "start it there first: `tool`")
 	}
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -176,6 +176,6 @@ func TestNobodyThere(t *testing.T) {
 	defer l.Close()
 	o.Host, o.Port = "", l.Addr().(*net.TCPAddr).Port
 	if _, err := Connect(t.Context(), o); err == nil || !strings.Contains(err.Error(), "choose a port with -p") {
-		t.Errorf("the port is taken: error %v", err)
+		t.Errorf("the port is taken: error %v, want %q", err, "choose a port with -p")
 	}
 }

@@ -44,17 +44,17 @@ func TestAgree(t *testing.T) {
 	}
 	if err, theirErr := talk(t, mine, theirs, learn, fits); err != nil || theirErr != nil ||
 		got.Options["-s"] != theirs.Options["-s"] {
-		t.Errorf("got %+v, errors %v and %v", got, err, theirErr)
+		t.Errorf("got %+v, errors %v and %v; want -s %v and none", got, err, theirErr, theirs.Options["-s"])
 	}
 	no := errors.New("no\x1b[31m, " + strings.Repeat("x", maxText))
 	if err, theirErr := talk(t, mine, theirs, func(*Terms) error { return no }, fits); !errors.Is(err, no) ||
 		!errors.Is(theirErr, ErrRefused) || !strings.Contains(theirErr.Error(), "no[31m, xxx") {
-		t.Errorf("refused: got %v and %v", err, theirErr)
+		t.Errorf("refused: got %v and %v; want %v, %v and %q", err, theirErr, no, ErrRefused, "no[31m, xxx")
 	}
 	theirs.Version++
 	if err, theirErr := talk(t, mine, theirs, fits, fits); !errors.Is(err, ErrVersion) ||
 		!errors.Is(theirErr, ErrRefused) {
-		t.Errorf("another version: got %v and %v", err, theirErr)
+		t.Errorf("another version: got %v and %v; want %v and %v", err, theirErr, ErrVersion, ErrRefused)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestAgree(t *testing.T) {
 func TestBadTerms(t *testing.T) {
 	for _, text := range []string{"", "x", "[]", `{"version":1,"more":2}`, `{"version":1,"options":{"-s":3}}`, `{}`} {
 		if terms, err := decodeTerms(text); !errors.Is(err, ErrExchange) && !errors.Is(err, ErrVersion) {
-			t.Errorf("%q: got %+v, %v", text, terms, err)
+			t.Errorf("%q: got %+v, %v; want %v or %v", text, terms, err, ErrExchange, ErrVersion)
 		}
 	}
 	long := func(_, theirs []byte) error {
@@ -90,7 +90,7 @@ func FuzzTerms(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		terms, err := decodeTerms(text)
 		if err == nil && terms.Version != TermsVersion {
-			t.Errorf("%q was taken as %+v", text, terms)
+			t.Errorf("%q was taken as %+v, want version %d", text, terms, TermsVersion)
 		}
 	})
 }

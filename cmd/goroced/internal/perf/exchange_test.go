@@ -26,7 +26,7 @@ var messageAddress = address{outstanding: 16, qpn: 0x12, psn: 0x123456, rkey: 0x
 
 func TestAddress(t *testing.T) {
 	if len(message) != addressLen {
-		t.Fatalf("the message has %d bytes, not %d", len(message), addressLen)
+		t.Fatalf("the message has %d bytes, want %d", len(message), addressLen)
 	}
 	if got := string(textAddresses{}.encode(&messageAddress)); got != message {
 		t.Errorf("encoded as %q, want %q", got, message)
@@ -63,7 +63,7 @@ func TestBinaryAddress(t *testing.T) {
 		bad := slices.Clone(msg)
 		bad[at] = 1
 		if a, err := codec.decode(bad); !errors.Is(err, ErrExchange) {
-			t.Errorf("with byte %d set: %+v, error %v", at, a, err)
+			t.Errorf("with byte %d set: %+v, error %v; want %v", at, a, err, ErrExchange)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestBadAddresses(t *testing.T) {
 		message[:addressLen-10],
 	} {
 		if a, err := (textAddresses{}).decode([]byte(msg)); !errors.Is(err, ErrExchange) {
-			t.Errorf("%q was taken as %+v, error %v", msg, a, err)
+			t.Errorf("%q was taken as %+v, error %v; want %v", msg, a, err, ErrExchange)
 		}
 	}
 }
@@ -90,13 +90,13 @@ func FuzzAddress(f *testing.F) {
 		a, err := text.decode(msg)
 		if err != nil {
 			if !errors.Is(err, ErrExchange) {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want %v", err, ErrExchange)
 			}
 			return
 		}
 		again, err := text.decode(text.encode(&a))
 		if err != nil || again != a {
-			t.Errorf("%q is %+v, and then %+v, %v", msg, a, again, err)
+			t.Errorf("%q is %+v, and then %+v, %v; want the same", msg, a, again, err)
 		}
 	})
 }
@@ -119,10 +119,11 @@ func TestVersions(t *testing.T) {
 	} {
 		text, goroce, talks, err := decodeVersion([]byte(c.msg))
 		if text != c.text || goroce != c.goroce || talks != c.talks || (err == nil) != (c.text != "") {
-			t.Errorf("%q: version %q, goroce %v, talks %v, error %v", c.msg, text, goroce, talks, err)
+			t.Errorf("%q: version %q, goroce %v, talks %v, error %v;\nwant %q, %v, %v", c.msg, text, goroce, talks, err,
+				c.text, c.goroce, c.talks)
 		}
 		if err != nil && !errors.Is(err, ErrExchange) {
-			t.Errorf("%q: error %v", c.msg, err)
+			t.Errorf("%q: error %v, want %v", c.msg, err, ErrExchange)
 		}
 	}
 	if n := len(encodeVersion(true)); n != versionLen {
@@ -132,18 +133,18 @@ func TestVersions(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	if v, err := decodeInt(encodeInt(4096), "page", 1, maxCycle); v != 4096 || err != nil {
-		t.Errorf("4096 is read as %d, %v", v, err)
+		t.Errorf("4096 is read as %d, %v; want 4096", v, err)
 	}
 	for _, v := range []int{0, -1, maxCycle + 1, math.MinInt32} {
 		if _, err := decodeInt(encodeInt(v), "page", 1, maxCycle); !errors.Is(err, ErrExchange) {
-			t.Errorf("%d: error %v", v, err)
+			t.Errorf("%d: error %v, want %v", v, err, ErrExchange)
 		}
 	}
 	for code := range 256 {
 		mtu, err := decodeMTU([]byte{byte(code), 0})
 		if good := code >= '1' && code <= '5'; good != (err == nil) ||
 			good && string(encodeMTU(mtu)) != string([]byte{byte(code), 0}) {
-			t.Errorf("%q: MTU %d, error %v", rune(code), mtu, err)
+			t.Errorf("%q: MTU %d, error %v; want an error: %v", rune(code), mtu, err, !good)
 		}
 	}
 }
@@ -152,18 +153,18 @@ func TestFigures(t *testing.T) {
 	row := Row{Size: 65536, Iterations: 5000, Bandwidth: &Bandwidth{Peak: 1.5, Average: 1.25, MsgRate: 0.02}}
 	f := row.figures()
 	if f[2] != 0x3ff8000000000000 { // 1.5, IEEE 754
-		t.Errorf("1.5 goes as %#x", f[2])
+		t.Errorf("1.5 goes as %#x, want 0x3ff8000000000000", f[2])
 	}
 	got, err := f.row()
 	if diff := cmp.Diff(row, got); err != nil || diff != "" {
-		t.Errorf("error %v, %s", err, diff)
+		t.Errorf("error %v, (-want +got): %s", err, diff)
 	}
 	for i, v := range []uint64{0: 1 << 63, 1: 1 << 63, 2: math.Float64bits(math.NaN()),
 		3: math.Float64bits(math.Inf(1)), 4: math.Float64bits(math.NaN())} {
 		bad := row.figures()
 		bad[i] = v
 		if _, err := bad.row(); !errors.Is(err, ErrExchange) {
-			t.Errorf("figure %d of %#x: error %v", i, v, err)
+			t.Errorf("figure %d of %#x: error %v, want %v", i, v, err, ErrExchange)
 		}
 	}
 }
@@ -225,7 +226,7 @@ func TestWords(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, h.said); diff != "" {
-				t.Errorf("%v %v: %s", c.op, c.test, diff)
+				t.Errorf("%v %v (-want +got): %s", c.op, c.test, diff)
 			}
 		}
 	}
@@ -241,7 +242,8 @@ func TestBegin(t *testing.T) {
 		server := o.begins()
 		o.Host = "server"
 		if server != c.server || o.begins() == c.server {
-			t.Errorf("%v lat: the server begins %v, the client %v", c.op, server, o.begins())
+			t.Errorf("%v lat: the server begins %v, the client %v; want %v and the other", c.op, server, o.begins(),
+				c.server)
 		}
 	}
 }
@@ -256,7 +258,7 @@ func TestGreedyPeer(t *testing.T) {
 	var attr *ib.AttrError
 	if err := s.greet(); !errors.As(err, &attr) || attr.Attr != "NumQP" ||
 		!strings.Contains(attr.Allowed, "at most 512") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one of NumQP, at most 512", err)
 	}
 }
 
@@ -294,7 +296,7 @@ func TestOtherEnds(t *testing.T) {
 		s := &session{o: &o, t: o.traits(), meeting: &script{answers: []string{text}}}
 		if err := s.suspect(s.greet()); !errors.Is(err, ErrExchange) ||
 			!strings.Contains(fmt.Sprint(err), "ib_write_bw") {
-			t.Errorf("%q: error %v", text, err)
+			t.Errorf("%q: error %v, want %v that names ib_write_bw", text, err, ErrExchange)
 		}
 	}
 }

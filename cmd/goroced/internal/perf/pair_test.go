@@ -225,7 +225,7 @@ func checkEnd(t *testing.T, name string, o Options, e *end) {
 			t.Errorf("%s: %d messages of %d bytes, %d lost; want %d", name, r.Iterations, r.Size, r.Lost, total)
 		}
 		if r.Lost > 0 && (o.Service == RC || !o.receives()) {
-			t.Errorf("%s: %d messages were lost with %v", name, r.Lost, o.Service)
+			t.Errorf("%s: %d messages were lost with %v, want none", name, r.Lost, o.Service)
 		}
 		if o.Duration > 0 {
 			continue // see TestDuration
@@ -234,11 +234,11 @@ func checkEnd(t *testing.T, name string, o Options, e *end) {
 		atOnce := o.Events && o.Service != RC
 		if o.Test == BW && !atOnce && !(r.Bandwidth.Average > 0 && r.MsgRate > 0 &&
 			r.Peak >= r.Bandwidth.Average*0.99) {
-			t.Errorf("%s: %+v", name, *r.Bandwidth)
+			t.Errorf("%s: %+v, want all of it, the peak above the average", name, *r.Bandwidth)
 		}
 		if l := r.Latency; l != nil && !(0 < l.Min && l.Min <= l.Typical && l.Typical <= l.P99 && l.P99 <= l.P999 &&
 			l.P999 <= l.Max*1.001) {
-			t.Errorf("%s: %+v", name, *l)
+			t.Errorf("%s: %+v, want them in this order", name, *l)
 		}
 	}
 	out := e.Out.String()
@@ -336,7 +336,7 @@ func peerStops(t *testing.T, p *place, o Options, stopServer bool) {
 	}
 	err := left.Wait(t)
 	if !errors.Is(err, ErrPeerLeft) && !errors.Is(err, ErrExchange) {
-		t.Errorf("the other end: %v", err)
+		t.Errorf("the other end: %v, want %v or %v", err, ErrPeerLeft, ErrExchange)
 	}
 }
 
@@ -407,7 +407,7 @@ func TestNoServer(t *testing.T) {
 		client := p.start(t, p.open(wrap.FaultConfig{}), o)
 		if err := client.Wait(t); err == nil || !strings.Contains(err.Error(),
 			"start it there first: `goroced perf write bw -R`") {
-			t.Errorf("error %v", err)
+			t.Errorf("error %v, want %q", err, "start it there first: `goroced perf write bw -R`")
 		}
 	})
 }
@@ -419,7 +419,7 @@ func TestSilence(t *testing.T) {
 		o.Service, o.Timeout, o.Iters = UD, 2*time.Second, 10_000
 		server, client := p.match(t, o, wrap.FaultConfig{Drop: 0.5})
 		if !errors.Is(server.Wait(t), ErrSilent) && !errors.Is(client.Wait(t), ErrSilent) {
-			t.Errorf("server: %v; client: %v; one should say %q", server.Wait(t), client.Wait(t), ErrSilent)
+			t.Errorf("server: %v; client: %v; want one to say %q", server.Wait(t), client.Wait(t), ErrSilent)
 		}
 	})
 }
@@ -437,10 +437,11 @@ func TestLost(t *testing.T) {
 						t.Fatalf("server: %v; client: %v", server.Wait(t), client.Wait(t))
 					}
 					if r := server.rep.Results[0]; r.Lost == 0 || r.Lost > int64(o.Iters)/2 {
-						t.Errorf("%d of %d messages were lost, with one of ten", r.Lost, o.Iters)
+						t.Errorf("%d messages were lost, with one of ten, want some, at most half of %d", r.Lost,
+							o.Iters)
 					}
 					if both != (client.rep.Results[0].Lost > 0) {
-						t.Errorf("the client lost %d", client.rep.Results[0].Lost)
+						t.Errorf("the client lost %d, want some: %v", client.rep.Results[0].Lost, both)
 					}
 				})
 			})

@@ -36,11 +36,11 @@ func TestTally(t *testing.T) {
 	}
 	o.Gbits = true
 	if r := y.row(&o, 1<<20); math.Abs(r.Bandwidth.Average-float64(8<<20)*100/0.75/1e9) > 1e-9 {
-		t.Errorf("%v Gb/s", r.Bandwidth.Average)
+		t.Errorf("%v Gb/s, want %v", r.Bandwidth.Average, float64(8<<20)*100/0.75/1e9)
 	}
 	o.Duration = time.Second
 	if r := y.row(&o, 1<<20); r.Peak != 0 {
-		t.Errorf("a run of a duration has a peak of %v", r.Peak)
+		t.Errorf("a run of a duration has a peak of %v, want none", r.Peak)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestSamples(t *testing.T) {
 	near("99.9 %", r.P999, 499.5)
 	near("rate", r.TPS, 1e6/500.5)
 	if r.Iterations != 1000 || r.Size != 2 {
-		t.Errorf("%d samples of %d bytes", r.Iterations, r.Size)
+		t.Errorf("%d samples of %d bytes, want 1000 of 2", r.Iterations, r.Size)
 	}
 }
 
@@ -80,12 +80,12 @@ func TestSchedule(t *testing.T) {
 		s.set(0)
 		s.begin(0)
 		if s.phase() != sampling {
-			t.Errorf("without a duration: phase %d", s.phase())
+			t.Errorf("without a duration: phase %d, want %d", s.phase(), sampling)
 		}
 		s.set(4 * time.Second)
 		time.Sleep(time.Hour)
 		if s.phase() != warming {
-			t.Errorf("before it begins: phase %d", s.phase())
+			t.Errorf("before it begins: phase %d, want %d", s.phase(), warming)
 		}
 		s.begin(4 * time.Second)
 		time.Sleep(500 * time.Millisecond)

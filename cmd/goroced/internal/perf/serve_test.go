@@ -90,7 +90,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("the server ends with %v", err)
 		}
 		if strings.Count(h.Out.String(), "client ") != len(list) || len(h.reports) == 0 {
-			t.Errorf("%d reports; it printed\n%s", len(h.reports), h.Out)
+			t.Errorf("%d reports, want some of %d clients; it printed\n%s", len(h.reports), len(list), h.Out)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestProgressStops(t *testing.T) {
 		time.Sleep(progressEach + progressEach/8)
 		stop()
 		if log.begun != 1 || log.done != 1 {
-			t.Errorf("%d messages begun, %d written", log.begun, log.done)
+			t.Errorf("%d messages begun, %d written; want 1 of each", log.begun, log.done)
 		}
 	})
 }

@@ -75,7 +75,7 @@ func TestRequests(t *testing.T) {
 				}
 			}
 			if s.posted-s.reaped > int64(o.TxDepth) {
-				t.Fatalf("%d requests in a queue of %d", s.posted-s.reaped, o.TxDepth)
+				t.Fatalf("%d requests in a queue, want at most its %d", s.posted-s.reaped, o.TxDepth)
 			}
 			if s.room(o.TxDepth) > 0 {
 				continue // a list at a time
@@ -90,14 +90,15 @@ func TestRequests(t *testing.T) {
 				}
 			}
 			if s.reaped != int64(completed) {
-				t.Fatalf("completions stand for %d requests of %d from %d on", s.reaped, completed, before)
+				t.Fatalf("completions stand for %d requests, want %d, from %d on", s.reaped, completed, before)
 			}
 		}
 		for i, wr := range q.sent {
 			offset := wr.RemoteAddr - e.remote[0].vaddr
 			if wr.SGL[0].Length != uint32(o.Size) || offset+uint64(o.Size) > uint64(max(o.Size, minCycle)) ||
 				wr.SGL[0].Addr != e.mr.Addr()+offset {
-				t.Fatalf("request %d: %d bytes at %#x to place %#x", i, wr.SGL[0].Length, wr.SGL[0].Addr, offset)
+				t.Fatalf("request %d: %d bytes at %#x to place %#x, want %d inside the cycle", i,
+					wr.SGL[0].Length, wr.SGL[0].Addr, offset, o.Size)
 			}
 		}
 		if len(q.sent) != o.Iters {
@@ -112,8 +113,8 @@ func TestWorkID(t *testing.T) {
 			for _, n := range []int{1, 100, 1 << 15} {
 				id := workID(kind, qp, n)
 				if workKind(id) != kind || workIndex(id) != qp || workCount(id) != int64(n) {
-					t.Errorf("kind %d, queue pair %d, count %d: %d, %d, %d", kind, qp, n, workKind(id), workIndex(id),
-						workCount(id))
+					t.Errorf("kind %d, queue pair %d, count %d; want %d, %d, %d", workKind(id), workIndex(id),
+						workCount(id), kind, qp, n)
 				}
 			}
 		}
@@ -155,10 +156,11 @@ func TestNoAllocation(t *testing.T) {
 			}
 		})
 		if allocs != 0 {
-			t.Errorf("%v allocations a turn", allocs)
+			t.Errorf("%v allocations a turn, want none", allocs)
 		}
 		if queues[3].posts == 0 || queues[3].recvs <= o.RxDepth || x.reaped == 0 || x.arrived == 0 {
-			t.Errorf("nothing was done: %d posts, %d receives", queues[3].posts, queues[3].recvs)
+			t.Errorf("nothing was done: %d posts, %d receives; want some, and more than %d", queues[3].posts,
+				queues[3].recvs, o.RxDepth)
 		}
 	}
 }
@@ -180,7 +182,7 @@ func TestNoAllocationOfLatency(t *testing.T) {
 		}
 	})
 	if allocs != 0 {
-		t.Errorf("%v allocations a message", allocs)
+		t.Errorf("%v allocations a message, want none", allocs)
 	}
 }
 
@@ -204,7 +206,7 @@ func TestPollByte(t *testing.T) {
 			buf[j] = byte(j) + 1
 		}
 		if got := p.load(); got != byte(i)+1 {
-			t.Errorf("byte %d is %d", i, got)
+			t.Errorf("byte %d is %d, want %d", i, got, byte(i)+1)
 		}
 	}
 }

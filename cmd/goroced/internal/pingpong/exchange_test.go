@@ -28,7 +28,7 @@ func TestMessage(t *testing.T) {
 		t.Errorf("decoded as %v, %v, want %v", &got, err, &want)
 	}
 	if text := want.String(); text != "LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1" {
-		t.Errorf("printed as %q", text)
+		t.Errorf("printed as %q, want %q", text, "LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1")
 	}
 }
 
@@ -44,7 +44,7 @@ func TestPrintAddress(t *testing.T) {
 		var out bytes.Buffer
 		o := Options{Out: &out, Columns: columns}
 		if o.printAddress("remote address: ", &a); out.String() != want {
-			t.Errorf("on %d columns:\n%s", columns, out.String())
+			t.Errorf("on %d columns:\n%swant\n%s", columns, out.String(), want)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestBadMessages(t *testing.T) {
 		strings.TrimSuffix(message, "01\x00"), strings.TrimSuffix(message, "\x00") + "00",
 	} {
 		if a, err := decodeAddress([]byte(msg)); !errors.Is(err, ErrExchange) {
-			t.Errorf("%q was taken as %v, error %v", msg, &a, err)
+			t.Errorf("%q was taken as %v, error %v; want %v", msg, &a, err, ErrExchange)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		if back, err := decodeAddress(a.encode()); err != nil || back != a {
-			t.Errorf("%v became %v, %v", &a, &back, err)
+			t.Errorf("%v, %v; want %v", &back, err, &a)
 		}
 	})
 }
@@ -96,11 +96,11 @@ func TestServerMeetsTheCTool(t *testing.T) {
 		reply := make([]byte, 1024)
 		n, err := conn.Read(reply)
 		if err != nil || n != addressLen || reply[n-1] != 0 {
-			t.Fatalf("the server replied %q, %v", reply[:n], err)
+			t.Fatalf("the server replied %q, %v; want %d bytes, NUL at the end", reply[:n], err, addressLen)
 		}
 		a, err := decodeAddress(reply[:n])
 		if addr := toolstest.Addr(t, dev); err != nil || a.gid != ib.GIDFromAddr(addr) || a.lid != 0 {
-			t.Errorf("the server's address is %v, %v; its GID should be that of %v", &a, err, addr)
+			t.Errorf("the server's address is %v, %v; want the GID of %v, without LID", &a, err, addr)
 		}
 		if _, err := conn.Write([]byte("done\x00")); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,8 @@ func TestServerMeetsTheCTool(t *testing.T) {
 		}
 		if !strings.Contains(server.Out.String(),
 			"remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1") {
-			t.Errorf("printed:\n%s", server.Out.String())
+			t.Errorf("printed, want %q:\n%s",
+				"remote address: LID 0x0000, QPN 0x000012, PSN 0x123456, GID ::ffff:10.0.0.1", server.Out.String())
 		}
 	})
 }

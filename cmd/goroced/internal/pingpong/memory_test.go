@@ -84,14 +84,14 @@ func TestMessagesMustArrive(t *testing.T) {
 			const id = recvID | 3<<slotBit
 			early := &ib.WC{ID: id, ByteLen: uint32(g.headroom + size)}
 			if err := g.look(0, early); err == nil {
-				t.Errorf("%v: %d bytes before anything came are taken", service, size)
+				t.Errorf("%v: %d bytes before anything came are taken, want an error", service, size)
 			}
 			wc := g.arrive(d, id)
 			if err := g.look(0, wc); err != nil {
 				t.Errorf("%v: %d bytes that came: %v", service, size, err)
 			}
 			if err := g.look(0, wc); err == nil {
-				t.Errorf("%v: %d bytes are taken twice", service, size)
+				t.Errorf("%v: %d bytes are taken twice, want an error", service, size)
 			}
 		}
 	}
@@ -129,8 +129,8 @@ func TestRefill(t *testing.T) {
 		g, d := newGame(t, &o)
 		for n := range 100 {
 			if len(d.posted) < o.NumQP {
-				t.Fatalf("%v: %d receives are left after %d messages, for %d queue pairs", service, len(d.posted), n,
-					o.NumQP)
+				t.Fatalf("%v: %d receives are left after %d messages, want at least %d, one a queue pair", service,
+					len(d.posted), n, o.NumQP)
 			}
 			for id := range d.posted {
 				if err := g.look(0, g.arrive(d, id)); err != nil {
@@ -171,7 +171,8 @@ func TestStranger(t *testing.T) {
 		grh, _ := g.mem.area(0)
 		change(wc, grh)
 		if err := g.look(0, wc); !errors.Is(err, ErrData) && !errors.Is(err, ib.ErrInvalid) {
-			t.Errorf("GRH %x, source QP %#x, flags %#x: error %v", grh, wc.SrcQP, wc.Flags, err)
+			t.Errorf("GRH %x, source QP %#x, flags %#x: error %v, want %v or %v", grh, wc.SrcQP, wc.Flags, err, ErrData,
+				ib.ErrInvalid)
 		}
 	}
 }

@@ -37,6 +37,6 @@ func TestCheckPattern(t *testing.T) {
 	}
 	wipe(good)
 	if err := checkPattern(good, fill, 4096); !errors.Is(err, ErrData) {
-		t.Errorf("nothing arrived: error %v", err)
+		t.Errorf("nothing arrived: error %v, want %v", err, ErrData)
 	}
 }

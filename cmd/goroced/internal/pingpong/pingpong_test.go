@@ -120,7 +120,7 @@ func finish(t *testing.T, o *Options, server, client *end) {
 		}
 		m := lines.FindStringSubmatch(e.Out.String())
 		if m == nil || m[1] != fmt.Sprint(2*o.Size*o.Iters) || m[2] != fmt.Sprint(o.Iters) {
-			t.Errorf("%s printed:\n%s", name, e.Out.String())
+			t.Errorf("%s printed, want %d bytes in %d iters:\n%s", name, 2*o.Size*o.Iters, o.Iters, e.Out.String())
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestToolMismatch(t *testing.T) {
 				said := ""
 				for name, e := range map[string]*end{"server": server, "client": client} {
 					if err := e.Wait(t); err == nil {
-						t.Errorf("%s: no error", name)
+						t.Errorf("%s: no error, want one", name)
 					} else {
 						said += err.Error() + "\n"
 					}
@@ -191,7 +191,7 @@ func TestDeviceIsLeftClean(t *testing.T) {
 			}
 		}
 		if st := dev.Stats(); st.RetryExceeded != 0 {
-			t.Errorf("%d retries exceeded", st.RetryExceeded)
+			t.Errorf("%d retries exceeded, want none", st.RetryExceeded)
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestPeerHasLeft(t *testing.T) {
 		g := &game{endpoint: &endpoint{o: &Options{Iters: 10, Host: c.host, NumQP: c.numQP}}, sent: c.sent,
 			received: c.received}
 		if got := g.peerHasLeft(&ib.WC{Status: c.status}); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("%+v: %v, want %v", c, got, c.want)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func TestServe(t *testing.T) {
 		h.works(t, p)
 		h.Stop()
 		if err := h.Wait(t); err != nil || strings.Count(h.Out.String(), "Mbit/sec") != n+1 {
-			t.Errorf("the server ends with %v; it printed\n%s", err, h.Out)
+			t.Errorf("the server ends with %v, want %d results; it printed\n%s", err, n+1, h.Out)
 		}
 	})
 }

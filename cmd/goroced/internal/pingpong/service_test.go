@@ -101,11 +101,12 @@ func TestExchange(t *testing.T) {
 				serverErr, clientErr := converse(t, so, co, so.NumQP, co.NumQP)
 				err := errors.Join(serverErr, clientErr)
 				if alike != (err == nil) {
-					t.Errorf("%v server, %v client: error %v", server, client, err)
+					t.Errorf("%v server, %v client: error %v, want none if alike: %v", server, client, err, alike)
 				}
 				if err != nil && (!errors.Is(serverErr, ErrExchange) ||
 					!strings.Contains(serverErr.Error(), so.Service.traits().tool)) {
-					t.Errorf("%v server, %v client: the server's error is %v", server, client, serverErr)
+					t.Errorf("%v server, %v client: the server's error is %v, want %v that names %s", server, client,
+						serverErr, ErrExchange, so.Service.traits().tool)
 				}
 			})
 		}
@@ -115,7 +116,7 @@ func TestExchange(t *testing.T) {
 		p.setUp(&o)
 		if err, _ := converse(t, o, o, 16, 8); !errors.Is(err, ErrExchange) ||
 			!strings.Contains(err.Error(), "8 queue pairs and this end 16; both need the same number (-q)") {
-			t.Errorf("8 queue pairs for 16: error %v", err)
+			t.Errorf("8 queue pairs for 16: error %v, want %v, and to use -q", err, ErrExchange)
 		}
 	})
 }
@@ -169,7 +170,7 @@ func finishService(t *testing.T, o *Options, server, client *end) {
 		want := fmt.Sprintf("\n%d bytes in ", 2*o.Size*o.Iters)
 		if strings.Count(out, "local address: ") != o.NumQP || strings.Count(out, "remote address: ") != o.NumQP ||
 			!strings.Contains(out, want) {
-			t.Errorf("%s printed:\n%s", name, out)
+			t.Errorf("%s printed, want %d local and remote addresses, and %q:\n%s", name, o.NumQP, want, out)
 		}
 	}
 }
@@ -204,8 +205,8 @@ func TestOtherService(t *testing.T) {
 				server, client := p.meet(t, so, co, wrap.FaultConfig{})
 				serverErr, clientErr := server.Wait(t), client.Wait(t)
 				if serverErr == nil || clientErr == nil || !strings.Contains(clientErr.Error(), "service") {
-					t.Errorf("%v server: %v; %v client: %v; the client should name the service", c[0], serverErr,
-						c[1], clientErr)
+					t.Errorf("%v server: %v; %v client: %v; want the client to name the service", c[0], serverErr, c[1],
+						clientErr)
 				}
 			})
 		})

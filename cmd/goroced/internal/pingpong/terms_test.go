@@ -21,7 +21,7 @@ func TestMark(t *testing.T) {
 	}
 	mark(msg)
 	if got, err := decodeAddress(msg); !marked(msg) || err != nil || got != a {
-		t.Errorf("%q: mark %v, %v, %v", msg, marked(msg), &got, err)
+		t.Errorf("%q: mark %v, %v, %v; want a mark, %v", msg, marked(msg), &got, err, &a)
 	}
 	if other := []byte(strings.ToUpper(string(msg))); marked(other) {
 		t.Errorf("%q, all in upper case, has a mark", other)

@@ -158,7 +158,7 @@ func TestPersistent(t *testing.T) {
 		}
 		server.Stop()
 		if err := server.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with %v, want %v", err, context.Canceled)
 		}
 		if got := strings.Count(server.Out.String(), "server ping data: rdma-ping-"); got != 8*count {
 			t.Errorf("the server printed %d pings, want %d", got, 8*count)
@@ -293,7 +293,7 @@ func TestHostileClient(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := server.Wait(t); !errors.Is(err, c.match) || !strings.Contains(err.Error(), c.text) {
-					t.Errorf("the server ended with: %v", err)
+					t.Errorf("the server ended with: %v, want %v and %q", err, c.match, c.text)
 				}
 			})
 		})
@@ -342,7 +342,7 @@ func TestOutOfTurn(t *testing.T) {
 		}
 		if _, err := c.await(t.Context(), idRDMA); !errors.Is(err, ErrProtocol) ||
 			!strings.Contains(err.Error(), "out of turn") {
-			t.Errorf("a go-ahead while an RDMA is waited for: %v", err)
+			t.Errorf("a go-ahead while an RDMA is waited for: %v, want %v and %q", err, ErrProtocol, "out of turn")
 		}
 	})
 }
@@ -356,7 +356,7 @@ func TestSilence(t *testing.T) {
 		co.Timeout = toolstest.Patience
 		connect(t, open(wrap.FaultConfig{}), co)
 		if err := server.Wait(t); !errors.Is(err, ErrSilent) {
-			t.Errorf("the server ended with: %v", err)
+			t.Errorf("the server ended with: %v, want %v", err, ErrSilent)
 		}
 	})
 }
@@ -371,10 +371,10 @@ func TestServerEnds(t *testing.T) {
 		client.Await(t, client.Out, `rdma-ping-9: `)
 		server.Stop()
 		if err := server.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with %v, want %v", err, context.Canceled)
 		}
 		if err := client.Wait(t); !errors.Is(err, rdmacm.ErrDisconnected) || !strings.HasPrefix(err.Error(), "ping ") {
-			t.Errorf("the client ended with %v", err)
+			t.Errorf("the client ended with %v, want %v of a ping", err, rdmacm.ErrDisconnected)
 		}
 	})
 }
@@ -389,13 +389,13 @@ func TestClientStopped(t *testing.T) {
 		client.Await(t, client.Out, `rdma-ping-9: `)
 		client.Stop()
 		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("the client ended with %v", err)
+			t.Errorf("the client ended with %v, want %v", err, context.Canceled)
 		}
 		if log := client.Log.String(); !regexp.MustCompile(`(?m)^\d+ pings in \S+, \S+ each$`).MatchString(log) {
 			t.Errorf("got %q, want how many pings there were", log)
 		}
 		if err := server.Wait(t); err != nil && !errors.Is(err, rdmacm.ErrDisconnected) {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with %v, want none or %v", err, rdmacm.ErrDisconnected)
 		}
 	})
 }
@@ -407,7 +407,7 @@ func TestNobodyListens(t *testing.T) {
 		client := start(t, open(wrap.FaultConfig{}), o)
 		var silence *rdmacm.TimeoutError
 		if err := client.Wait(t); !errors.As(err, &silence) {
-			t.Errorf("a host of which nothing comes back: %v", err)
+			t.Errorf("a host of which nothing comes back: %v, want a silence", err)
 		}
 
 		server, co := startServer(t, open(wrap.FaultConfig{}), Defaults())
@@ -416,7 +416,7 @@ func TestNobodyListens(t *testing.T) {
 		var reject *rdmacm.RejectError
 		if err := client.Wait(t); !errors.As(err, &reject) ||
 			!strings.Contains(err.Error(), "start it there first: `goroced rping -s -p ") {
-			t.Errorf("a port where nobody listens: %v", err)
+			t.Errorf("a port where nobody listens: %v, want %q", err, "start it there first: `goroced rping -s -p ")
 		}
 		server.Stop()
 	})
@@ -429,7 +429,7 @@ func TestForeignSource(t *testing.T) {
 		co.Source = netip.MustParseAddr(co.Addr)
 		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.Is(err, ib.ErrInvalid) ||
 			!strings.Contains(err.Error(), co.Addr) {
-			t.Errorf("a client with the server's address: %v", err)
+			t.Errorf("a client with the server's address: %v, want %v and %q", err, ib.ErrInvalid, co.Addr)
 		}
 		server.Stop()
 	})

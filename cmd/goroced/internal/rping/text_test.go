@@ -38,7 +38,7 @@ func TestFillText(t *testing.T) {
 		}
 	}
 	if got := text([]byte("no end")); string(got) != "no end" {
-		t.Errorf("text without NUL: %q", got)
+		t.Errorf("text without NUL: %q, want %q", got, "no end")
 	}
 }
 
@@ -52,13 +52,13 @@ func TestCheckText(t *testing.T) {
 		got := bytes.Clone(want)
 		got[i] ^= 1
 		if err := checkText(got, want); !errors.Is(err, ErrData) {
-			t.Errorf("byte %d differs: %v", i, err)
+			t.Errorf("byte %d differs: %v, want %v", i, err, ErrData)
 		}
 	}
 	got := make([]byte, len(want))
 	wipe(got)
 	if err := checkText(got, want); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "nothing was written") {
-		t.Errorf("nothing returned: %v", err)
+		t.Errorf("nothing returned: %v, want %v and %q", err, ErrData, "nothing was written")
 	}
 }
 

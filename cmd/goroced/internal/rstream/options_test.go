@@ -65,7 +65,7 @@ func TestSetTest(t *testing.T) {
 	} {
 		o := Defaults()
 		if err := o.SetTest(c.arg); !errors.Is(err, c.want) || o.Verify != c.verify {
-			t.Errorf("%q: verify %v, %v", c.arg, o.Verify, err)
+			t.Errorf("%q: verify %v, %v; want %v, %v", c.arg, o.Verify, err, c.verify, c.want)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestDefaultSeries(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 	if got := largest(series); got != 1<<20 {
-		t.Errorf("the largest transfer has %d bytes", got)
+		t.Errorf("the largest transfer has %d bytes, want %d", got, 1<<20)
 	}
 }
 

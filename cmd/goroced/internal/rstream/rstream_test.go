@@ -32,7 +32,7 @@ func rows(t *testing.T, out string) (rows []string) {
 	for _, line := range lines[1:] {
 		f := strings.Fields(line)
 		if len(f) != 8 {
-			t.Fatalf("row %q has not 8 columns", line)
+			t.Fatalf("row %q has %d columns, want 8", line, len(f))
 		}
 		rows = append(rows, strings.Join(f[:5], " "))
 	}
@@ -139,14 +139,14 @@ func TestBindAndKeepAlive(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if !strings.Contains(e.Out.String(), "usec/xfer\nKeepalive: ON\n  time: 2\ncustom ") {
-				t.Errorf("%s printed\n%s", name, e.Out)
+				t.Errorf("%s printed\n%s\nwant the options between the head and the row", name, e.Out)
 			}
 		}
 		foreign := Defaults()
 		foreign.Server, foreign.Bind, foreign.Port = co.Server, toolstest.Addr(t, serverDev).String(), co.Port
 		if err := Run(t.Context(), clientDev, foreign); !errors.Is(err, ib.ErrInvalid) ||
 			!strings.Contains(err.Error(), foreign.Bind) {
-			t.Errorf("a client with the server's address: %v", err)
+			t.Errorf("a client with the server's address: %v, want %v and %q", err, ib.ErrInvalid, foreign.Bind)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func TestStreamOnTheWire(t *testing.T) {
 			if wrong >= 0 {
 				if err := server.Wait(t); !errors.Is(err, ErrData) ||
 					!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
-					t.Errorf("byte %d is wrong: %v", wrong, err)
+					t.Errorf("byte %d is wrong: %v, want %v at byte %d", wrong, err, ErrData, wrong)
 				}
 				continue
 			}
@@ -257,7 +257,7 @@ func mappedOnTheWire(t *testing.T, open opener) {
 		if wrong >= 0 {
 			if err := server.Wait(t); !errors.Is(err, ErrData) ||
 				!strings.Contains(err.Error(), fmt.Sprintf("byte %d is ", wrong)) {
-				t.Errorf("byte %d is wrong: %v", wrong, err)
+				t.Errorf("byte %d is wrong: %v, want %v at byte %d", wrong, err, ErrData, wrong)
 			}
 			continue
 		}
@@ -307,7 +307,7 @@ func markers(t *testing.T, open opener) {
 		t.Error(err)
 	}
 	if err := server.Wait(t); err == nil || !strings.Contains(err.Error(), "test 64k_lat: the peer has ended") {
-		t.Errorf("the server ended with: %v", err)
+		t.Errorf("the server ended with: %v, want %q", err, "test 64k_lat: the peer has ended")
 	}
 	if diff := cmp.Diff([]string{"64_lat 64 1 2 256", "4k_lat 4k 1 2 16k"}, rows(t, server.Out.String())); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
@@ -327,14 +327,14 @@ func peerEnded(t *testing.T, open opener) {
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} {
 		if got := p.explain(conn, fmt.Errorf("map: %w", err)); !errors.Is(got, err) ||
 			!strings.HasPrefix(got.Error(), "the peer has ended: map: ") {
-			t.Errorf("%v is explained by %q", err, got)
+			t.Errorf("%v is explained by %q, want that the peer has ended", err, got)
 		}
 	}
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := server.Wait(t); err == nil || !strings.Contains(err.Error(), "the peer has ended") {
-		t.Errorf("the server ended with: %v", err)
+		t.Errorf("the server ended with: %v, want %q", err, "the peer has ended")
 	}
 }
 
@@ -360,7 +360,7 @@ func TestPeerEnds(t *testing.T) {
 			}
 			if err := server.Wait(t); err == nil || errors.Is(err, ErrSilent) ||
 				!strings.Contains(err.Error(), "test custom: ") {
-				t.Errorf("after %d messages: %v", messages, err)
+				t.Errorf("after %d messages: %v, want one of the test, not %v", messages, err, ErrSilent)
 			}
 		}
 	})
@@ -378,7 +378,7 @@ func outOfTurn(t *testing.T, open opener) {
 		t.Fatal(err)
 	}
 	if err := server.Wait(t); !errors.Is(err, errTurn) {
-		t.Errorf("the server ended with: %v", err)
+		t.Errorf("the server ended with: %v, want %v", err, errTurn)
 	}
 }
 
@@ -391,7 +391,7 @@ func TestSilence(t *testing.T) {
 		dial(t, open(wrap.FaultConfig{}), co)
 		if err := server.Wait(t); !errors.Is(err, ErrSilent) ||
 			!strings.Contains(err.Error(), "both ends need the same tests") {
-			t.Errorf("the server ended with: %v", err)
+			t.Errorf("the server ended with: %v, want %v and %q", err, ErrSilent, "both ends need the same tests")
 		}
 	})
 }
@@ -405,7 +405,7 @@ func TestPatience(t *testing.T) {
 		server, co := startServer(t, open(wrap.FaultConfig{}), o)
 		dial(t, open(wrap.FaultConfig{}), co)
 		if err := server.Wait(t); !errors.Is(err, ErrSilent) {
-			t.Errorf("the server of a silent client ended with: %v", err)
+			t.Errorf("the server of a silent client ended with: %v, want %v", err, ErrSilent)
 		}
 
 		o = Defaults()
@@ -429,7 +429,8 @@ func TestPatience(t *testing.T) {
 		}
 		if err := server.Wait(t); !errors.Is(err, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), "connection 2 of the client") {
-			t.Errorf("the server of a client without bandwidth tests ended with: %v", err)
+			t.Errorf("the server of a client without bandwidth tests ended with: %v, want %v and %q", err,
+				context.DeadlineExceeded, "connection 2 of the client")
 		}
 	})
 }
@@ -444,7 +445,7 @@ func TestStopped(t *testing.T) {
 		client.Await(t, client.Out, "usec/xfer")
 		client.Stop()
 		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("the client ended with: %v", err)
+			t.Errorf("the client ended with: %v, want %v", err, context.Canceled)
 		}
 		server.Stop()
 		if err := server.Wait(t); err == nil {
@@ -464,7 +465,7 @@ func TestInterrupted(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // in virtual time: the transfers go on
 		client.Stop()
 		if err := client.Wait(t); !errors.Is(err, context.Canceled) {
-			t.Errorf("the client ended with: %v", err)
+			t.Errorf("the client ended with: %v, want %v", err, context.Canceled)
 		}
 		if n := strings.Count(client.Out.String(), "custom "); n != 1 {
 			t.Errorf("got %d rows of the interrupted test, want 1:\n%s", n, client.Out)
@@ -485,7 +486,7 @@ func TestNobodyListens(t *testing.T) {
 		var reject *rdmacm.RejectError
 		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &reject) ||
 			!strings.Contains(err.Error(), "start it there first: `goroced rstream -p ") {
-			t.Errorf("a port where nobody listens: %v", err)
+			t.Errorf("a port where nobody listens: %v, want %q", err, "start it there first: `goroced rstream -p ")
 		}
 		server.Stop()
 
@@ -493,7 +494,7 @@ func TestNobodyListens(t *testing.T) {
 			300*time.Millisecond
 		var silence *rdmacm.TimeoutError
 		if err := start(t, open(wrap.FaultConfig{}), co).Wait(t); !errors.As(err, &silence) {
-			t.Errorf("a host of which nothing comes back: %v", err)
+			t.Errorf("a host of which nothing comes back: %v, want a silence", err)
 		}
 	})
 }

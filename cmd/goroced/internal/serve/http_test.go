@@ -30,7 +30,7 @@ func TestAdmin(t *testing.T) {
 	code, body, _ := strings.Cut(c.get("/v1/devices"), " ")
 	var p Peer
 	if err := json.Unmarshal([]byte(body), &p); err != nil || code != "200" {
-		t.Fatalf("%s %s: %v", code, body, err)
+		t.Fatalf("%s %s: %v, want 200", code, body, err)
 	}
 	if want := (Peer{os.Getpid(), uint32(os.Geteuid()), uint32(os.Getegid())}); p != want {
 		t.Errorf("the peer is %+v, want %+v", p, want)
@@ -40,7 +40,7 @@ func TestAdmin(t *testing.T) {
 		"/debug/pprof/cmdline": "200 ",
 	} {
 		if got := c.get(path); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %.100s", path, got)
+			t.Errorf("%s: %.100s, want %q in front", path, got, want)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestAuthorize(t *testing.T) {
 			t.Errorf("%+v: %s %s: %d, want %d", c.peer, c.method, c.path, w.Code, c.want)
 		}
 		if want := c.peer != nil && c.peer.UID != own+1; w.Code == 200 && privileged != want {
-			t.Errorf("%+v: privileged %v", c.peer, privileged)
+			t.Errorf("%+v: privileged %v, want %v", c.peer, privileged, want)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestMaySee(t *testing.T) {
 			ctx = context.WithValue(ctx, peerKey{}, c.peer)
 		}
 		if got := MaySee(ctx, owner); got != c.want {
-			t.Errorf("%+v may see what is user %d's: %v", c.peer, owner, got)
+			t.Errorf("%+v may see what is user %d's: %v, want %v", c.peer, owner, got, c.want)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestAdminCrowd(t *testing.T) {
 	defer l.mu.Unlock()
 	for uid, n := range l.others {
 		if n > maxAdminsUser {
-			t.Errorf("user %d has %d connections", uid, n)
+			t.Errorf("user %d has %d connections, want at most %d", uid, n, maxAdminsUser)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestAdminLeaves(t *testing.T) {
 		_ = taken.Close() // as http.Server may
 	}
 	if l.all != 0 || l.sum != 0 || len(l.others) != 0 {
-		t.Errorf("%d connections are left, %d of others: %v", l.all, l.sum, l.others)
+		t.Errorf("%d connections are left, %d of others: %v; want none", l.all, l.sum, l.others)
 	}
 }
 
@@ -212,8 +212,8 @@ func TestHTTPLimits(t *testing.T) {
 	defer servers.close()
 	for _, s := range servers {
 		if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 {
-			t.Errorf("limits %v, %v, %v, %v: one of them is none", s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout,
-				s.IdleTimeout)
+			t.Errorf("limits %v, %v, %v, %v: one of them is none, want all", s.ReadHeaderTimeout, s.ReadTimeout,
+				s.WriteTimeout, s.IdleTimeout)
 		}
 	}
 }
@@ -329,17 +329,17 @@ func TestUnhealthy(t *testing.T) {
 			w := httptest.NewRecorder()
 			r.health(w, httptest.NewRequest("GET", "/healthz", nil))
 			if w.Code != http.StatusServiceUnavailable {
-				t.Errorf("health %d", w.Code)
+				t.Errorf("health %d, want %d", w.Code, http.StatusServiceUnavailable)
 			}
 		}
 		close(d.until)
 		synctest.Wait()
 		if d.asked != 1 {
-			t.Errorf("asked %d times", d.asked)
+			t.Errorf("asked %d times, want 1", d.asked)
 		}
 		w := httptest.NewRecorder()
 		if r.health(w, httptest.NewRequest("GET", "/healthz", nil)); w.Code != http.StatusOK {
-			t.Errorf("health %d once it answers", w.Code)
+			t.Errorf("health %d once it answers, want %d", w.Code, http.StatusOK)
 		}
 	})
 }
@@ -359,7 +359,7 @@ func TestMetricsListener(t *testing.T) {
 		"/debug/pprof/": "404", "/debug/pprof/cmdline": "404",
 		"/debug/pprof/trace": "404", "/v1/status": "404", "/v1/devices": "404"} {
 		if got := get(t, http.DefaultClient, "http://"+addr+path); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %.100s", path, got)
+			t.Errorf("%s: %.100s, want %q in front", path, got, want)
 		}
 	}
 	if page := get(t, http.DefaultClient, "http://"+addr); strings.Contains(page, "pprof") ||
@@ -385,13 +385,13 @@ func TestIndex(t *testing.T) {
 		for _, m := range links.FindAllStringSubmatch(get("/"), -1) {
 			paths = append(paths, m[1])
 			if got := get(m[1]); !strings.HasPrefix(got, "200 ") && !slices.Contains(fakes, m[1]) {
-				t.Errorf("%s: %.100s", m[1], got)
+				t.Errorf("%s: %.100s, want 200", m[1], got)
 			}
 		}
 		return paths
 	}
 	if paths := visit(c.get); len(paths) != len(observed)+len(profiles)+len(views) {
-		t.Errorf("the admin socket lists %q", paths)
+		t.Errorf("the admin socket lists %q, want %d of them", paths, len(observed)+len(profiles)+len(views))
 	}
 	want := []string{"/metrics", "/healthz", "/debug/pprof/"}
 	tcp := func(path string) string { return get(t, http.DefaultClient, "http://"+addr+path) }
@@ -412,6 +412,6 @@ func TestMetrics(t *testing.T) {
 	r.observe(mux)
 	w := httptest.NewRecorder()
 	if mux.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil)); w.Body.String() != "figures" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("%d %s, want figures", w.Code, w.Body)
 	}
 }

@@ -14,7 +14,7 @@ func TestLogDurations(t *testing.T) {
 		var b bytes.Buffer
 		logger(&b, format, slog.LevelInfo).Info("waiting for clients", "left", 1500*time.Millisecond)
 		if !strings.Contains(b.String(), want) {
-			t.Errorf("%s: %s", format, b.String())
+			t.Errorf("%s: %s, want %q", format, b.String(), want)
 		}
 	}
 }

@@ -236,7 +236,7 @@ func (c *child) ends(code int, says ...string) {
 	}
 	for _, s := range says {
 		if !strings.Contains(c.log.String(), s) {
-			c.t.Errorf("the log does not say %q", s)
+			c.t.Errorf("the log is %q, want it to say %q", c.log.String(), s)
 		}
 	}
 	if c.t.Failed() {
@@ -255,7 +255,7 @@ func (c *child) connect() *net.UnixConn {
 	b := make([]byte, 16)
 	_ = conn.SetReadDeadline(time.Now().Add(limit))
 	if n, err := conn.Read(b); err != nil || string(b[:n]) != "hello" {
-		c.t.Fatalf("greeted with %q, %v", b[:n], err)
+		c.t.Fatalf("greeted with %q, %v; want hello", b[:n], err)
 	}
 	return conn
 }
@@ -321,7 +321,7 @@ func TestLife(t *testing.T) {
 	}
 	for _, path := range []string{c.socket, c.admin} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left: %v", path, err)
+			t.Errorf("%s is left: %v; want %v", path, err, os.ErrNotExist)
 		}
 	}
 }
@@ -332,7 +332,7 @@ func TestIdleExit(t *testing.T) {
 	_ = c.connect().Close() // the fake waits for a client, not for a minute
 	c.ends(0, "no client is left", "msg=stopped", "dropped\n")
 	if _, err := os.Lstat(c.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left: %v", c.socket, err)
+		t.Errorf("%s is left: %v, want %v", c.socket, err, os.ErrNotExist)
 	}
 }
 
@@ -385,6 +385,6 @@ func TestOpenFails(t *testing.T) {
 	c.run()
 	c.ends(1, "failed: no device\n")
 	if _, err := os.Lstat(c.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("socket: %v", err)
+		t.Errorf("socket: %v, want %v", err, os.ErrNotExist)
 	}
 }

@@ -84,10 +84,10 @@ func TestRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		if mode := info.Mode(); mode != fs.ModeSocket|0o620 {
-			t.Errorf("%s has mode %v", path, mode)
+			t.Errorf("%s has mode %v, want %v", path, mode, fs.ModeSocket|0o620)
 		}
 		if gid := info.Sys().(*syscall.Stat_t).Gid; int(gid) != os.Getegid() {
-			t.Errorf("%s has group %d", path, gid)
+			t.Errorf("%s has group %d, want %d", path, gid, os.Getegid())
 		}
 	}
 	bad := prepare(t, t.TempDir(), "socket_group = 'no-such-group'")

@@ -15,7 +15,7 @@ func TestMeant(t *testing.T) {
 		}
 	}
 	if got := Meant("x", nil); got != "" {
-		t.Errorf("of nothing: %q", got)
+		t.Errorf("of nothing: %q, want nothing", got)
 	}
 }
 

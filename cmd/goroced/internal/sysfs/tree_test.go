@@ -162,14 +162,14 @@ func TestFiles(t *testing.T) {
 	}
 	old := make([]byte, 64)
 	if n, err := open.Read(old); err != nil || string(old[:n]) != "4: ACTIVE\n" {
-		t.Errorf("the open file reads %q, %v", old[:n], err)
+		t.Errorf("the open file reads %q, %v; want 4: ACTIVE", old[:n], err)
 	}
 
 	if err := tree.Remove(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is left: %v", dir, err)
+		t.Errorf("%s is left: %v, want %v", dir, err, fs.ErrNotExist)
 	}
 }
 

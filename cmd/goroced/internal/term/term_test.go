@@ -59,10 +59,10 @@ func TestColor(t *testing.T) {
 		}
 	}
 	if s := (Terminal{Color: true}).Paint("x", Problem); s != "\x1b[1;31mx\x1b[0m" {
-		t.Errorf("%q", s)
+		t.Errorf("%q, want %q", s, "\x1b[1;31mx\x1b[0m")
 	}
 	if s := (Terminal{}).Paint("x", Problem); s != "x" {
-		t.Errorf("%q", s)
+		t.Errorf("%q, want %q", s, "x")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestNoTerminal(t *testing.T) {
 	for _, out := range []interface{ Write([]byte) (int, error) }{w, &bytes.Buffer{}} {
 		got := Of(out, env("TERM=xterm", "LANG=C.UTF-8"))
 		if got != (Terminal{}) || got.Columns() != 80 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want %+v, which has 80 columns", got, Terminal{})
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestMessage(t *testing.T) {
 	line := "a line of more than thirty letters\n"
 	if n, err := m.Write([]byte("short\n" + line)); n != len("short\n"+line) || err != nil ||
 		out.String() != "short\na line of more than thirty\n  letters\n" {
-		t.Errorf("%d bytes, %v: %s", n, err, out.String())
+		t.Errorf("%d bytes, %v: %s, want all %d, the line broken", n, err, out.String(), len("short\n"+line))
 	}
 	if w := Messages(&out, env()); w != &out {
 		t.Error("what is no terminal is wrapped")

@@ -204,7 +204,7 @@ func TestScreen(t *testing.T) {
 	shows("enter", 2, "0x12")
 	shows("enter", 9, "only rows with 0x12")
 	if lines := contents(screen); lines[3] != "" {
-		t.Errorf("got another row, %q", lines[3])
+		t.Errorf("got another row, %q, want none", lines[3])
 	}
 	letters("/")
 	press(tcell.KeyEscape, 0)

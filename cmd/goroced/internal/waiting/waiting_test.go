@@ -19,7 +19,8 @@ func TestFor(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if said.String() != "waiting for a message, 10s at most\n" || nothing.Len() > 0 {
-			t.Errorf("after a second: %q, and %q of a wait that has ended", said.String(), nothing.String())
+			t.Errorf("after a second: %q, and %q of a wait that has ended; want one message, and none", said.String(),
+				nothing.String())
 		}
 	})
 }
@@ -44,7 +45,7 @@ func TestForStopped(t *testing.T) {
 		close(made)
 		synctest.Wait()
 		if said.Len() > 0 {
-			t.Errorf("after the wait: %q", said.String())
+			t.Errorf("after the wait: %q, want nothing", said.String())
 		}
 	})
 }
@@ -54,7 +55,7 @@ func TestEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	other := errors.New("no route")
 	if err := Ended(ctx, other, "a client"); err != other {
-		t.Errorf("another error: %v", err)
+		t.Errorf("another error: %v, want %v", err, other)
 	}
 	cancel()
 	if err := Ended(ctx, nil, "a client"); err != nil {
@@ -63,6 +64,6 @@ func TestEnded(t *testing.T) {
 	var wait *Error
 	if err := Ended(ctx, other, "a client on %d", 7); !errors.As(err, &wait) || wait.For != "a client on 7" ||
 		!errors.Is(err, context.Canceled) || err.Error() != "waiting for a client on 7: context canceled" {
-		t.Errorf("a context that has ended: %v", err)
+		t.Errorf("a context that has ended: %v, want one for the client, %v", err, context.Canceled)
 	}
 }

@@ -44,11 +44,11 @@ func TestBoundErrors(t *testing.T) {
 	var access *AccessError
 	err := m.WriteVector([]mr.Piece{{Off: 64, B: b}, {Off: hole - 100, B: b}})
 	if !errors.Is(err, ErrUnmapped) || !errors.As(err, &access) || !access.Write || access.Addr != c.addr+hole-100 {
-		t.Errorf("a hole: %v", err)
+		t.Errorf("a hole: %v, want %v of a write to %#x", err, ErrUnmapped, c.addr+hole-100)
 	}
 	for _, p := range []struct{ off, n uint64 }{{childSize, 1}, {childSize + 1, 0}, {1 << 63, 8}, {^uint64(0), 8}} {
 		if err := m.ReadAt(b[:p.n], p.off); !errors.Is(err, mr.FaultBounds) {
-			t.Errorf("%d bytes at %d: %v", p.n, p.off, err)
+			t.Errorf("%d bytes at %d: %v, want %v", p.n, p.off, err, mr.FaultBounds)
 		}
 	}
 	c.must(c.p.Probe())
@@ -57,7 +57,7 @@ func TestBoundErrors(t *testing.T) {
 	c.cmd.Wait()
 	for what, err := range map[string]error{"read": m.ReadAt(b, 0), "write": m.WriteAt(b, 0), "probe": c.p.Probe()} {
 		if !errors.Is(err, ErrGone) {
-			t.Errorf("%s when the process has ended: %v", what, err)
+			t.Errorf("%s when the process has ended: %v, want %v", what, err, ErrGone)
 		}
 	}
 	if p, err := Bind(c.p.pid, c.p.pidfd, int(file.Fd())); err == nil {

@@ -232,31 +232,31 @@ func TestErrors(t *testing.T) {
 	// The kernel reports the bytes it has moved by whole pieces, or by pages.
 	if !errors.Is(err, ErrUnmapped) || !errors.As(err, &access) || !access.Write ||
 		access.Addr != c.addr+childSize && access.Addr != c.addr+childSize-100 {
-		t.Errorf("a hole: %v", err)
+		t.Errorf("a hole: %v, want %v of a write to %#x, or 100 before", err, ErrUnmapped, c.addr+childSize)
 	}
 	if got := c.tell("protect"); got != "<nil>" {
 		t.Fatal(got)
 	}
 	m := c.memory(childSize)
 	if err := m.WriteAt(b, 0); !errors.Is(err, ErrUnmapped) {
-		t.Errorf("memory that is read-only: %v", err)
+		t.Errorf("memory that is read-only: %v, want %v", err, ErrUnmapped)
 	}
 	c.must(m.ReadAt(b, 0))
 	for _, p := range []struct{ off, n uint64 }{{childSize, 1}, {childSize + 1, 0}, {1 << 63, 8}, {^uint64(0), 8}} {
 		if err := m.ReadAt(b[:p.n], p.off); !errors.Is(err, mr.FaultBounds) {
-			t.Errorf("%d bytes at %d: %v", p.n, p.off, err)
+			t.Errorf("%d bytes at %d: %v, want %v", p.n, p.off, err, mr.FaultBounds)
 		}
 	}
 	for _, p := range []struct{ addr, n uint64 }{{^uint64(0), 1}, {8, ^uint64(0)}, {1 << 63, 1}} {
 		if _, err := c.p.Memory(p.addr, p.n); !errors.Is(err, ErrUnmapped) {
-			t.Errorf("%d bytes at %#x: %v", p.n, p.addr, err)
+			t.Errorf("%d bytes at %#x: %v, want %v", p.n, p.addr, err, ErrUnmapped)
 		}
 	}
 	c.must(c.cmd.Process.Kill())
 	c.cmd.Wait()
 	for what, err := range map[string]error{"read": m.ReadAt(b, 0), "write": m.WriteAt(b, 0)} {
 		if !errors.Is(err, ErrGone) {
-			t.Errorf("%s when the process has ended: %v", what, err)
+			t.Errorf("%s when the process has ended: %v, want %v", what, err, ErrGone)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestHang(t *testing.T) {
 		return waits
 	})
 	if again, waits := Waits(of); again != times || !waits {
-		t.Errorf("a thread in one wait: waits %v, has begun %d waits, then %d", waits, times, again)
+		t.Errorf("a thread in one wait: waits %v, has begun %d waits, want true, %d", waits, again, times)
 	}
 	if call, where := Waiting(of); call != "process_vm_readv" || where != "handle_userfault" && where != "unknown" {
 		t.Errorf("the thread waits in %s at %s, want process_vm_readv at handle_userfault", call, where)
@@ -336,7 +336,7 @@ func TestHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil || string(got) != "resolved" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("%q, %v; want resolved", got, err)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestStalls(t *testing.T) {
 		before := Stalls()
 		for tries := 0; Stalls() < before+3; tries++ {
 			if tries == 200 {
-				t.Fatalf("%s: after %d times there are %d stalls more", what, tries, Stalls()-before)
+				t.Fatalf("%s: after %d times there are %d stalls more, want one", what, tries, Stalls()-before)
 			}
 			c.must(stall())
 		}

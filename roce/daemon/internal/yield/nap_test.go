@@ -23,7 +23,7 @@ func TestNaps(t *testing.T) {
 		{"at another, later", 2, leastRest, true},
 	} {
 		if got := n.due(step.queue, now+step.after); got != step.due {
-			t.Errorf("%s: %v", step.what, got)
+			t.Errorf("%s: %v, want %v", step.what, got, step.due)
 		}
 		if step.queue == 1 {
 			n.ended(step.queue, now)

@@ -36,7 +36,7 @@ func TestGroupFilter(t *testing.T) {
 		}
 		b[12+2+9], b[12+2+6] = 6, 6 // TCP of either version
 		if n, _ := vm.Run(b); n > 0 {
-			t.Errorf("%v: TCP is accepted", dst.Addr())
+			t.Errorf("%v: TCP is accepted, want it refused", dst.Addr())
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestFilter(t *testing.T) {
 		}
 		for short := range 14 + 20 + 4 { // no IP version's port lies before
 			if n, _ := vm.Run(b[:short]); n > 0 && short < 14+24 {
-				t.Errorf("%s: accepted when cut to %d bytes", tt.name, short)
+				t.Errorf("%s: accepted when cut to %d bytes, want it refused", tt.name, short)
 			}
 		}
 	}

@@ -127,34 +127,35 @@ func FuzzRecv(f *testing.F) {
 		}
 		n, err := c.Recv(0, in)
 		if err != nil || n > 1 {
-			t.Fatalf("%d runs of a message: %v", n, err)
+			t.Fatalf("%d runs of a message: %v, want at most 1", n, err)
 		}
 		frames, dropped := c.stats.RxFrames-before.RxFrames, c.stats.RxDropped-before.RxDropped
 		if n == 0 {
 			if frames > 0 {
-				t.Fatalf("%d frames of no run", frames)
+				t.Fatalf("%d frames of no run, want none", frames)
 			}
 			return
 		}
 		r := &in[0]
 		if frames != uint64(r.Frames()) || frames == 0 || len(r.Buf)+int(dropped) > len(frame) {
-			t.Fatalf("%d frames counted, %d dropped, %d bytes of %d", frames, dropped, len(r.Buf), len(frame))
+			t.Fatalf("%d frames counted, want %d; %d dropped, %d bytes of %d", frames, r.Frames(), dropped, len(r.Buf),
+				len(frame))
 		}
 		sum := 0
 		for i := range r.Frames() {
 			if part := r.Frame(i); len(part) < runs.MinFrame || len(part)%4 != 0 {
-				t.Fatalf("frame %d has %d bytes", i, len(part))
+				t.Fatalf("frame %d has %d bytes, want a multiple of 4 from %d", i, len(part), runs.MinFrame)
 			}
 			sum += len(r.Frame(i))
 		}
 		whole := wire.Frame{PartialUDPSum: true}
 		if err := whole.Decode(message[vnetLen:]); err != nil || sum != len(r.Buf) || r.Dst != whole.Outer.Dst ||
 			r.Src != whole.Outer.Src || r.ID != whole.Outer.ID {
-			t.Fatalf("%d of %d bytes in frames, from %v to %v; the frame: %+v, %v", sum, len(r.Buf), r.Src.Addr(),
-				r.Dst.Addr(), whole.Outer, err)
+			t.Fatalf("%d bytes in frames, want %d; from %v to %v, want those of the frame: %+v, %v", sum, len(r.Buf),
+				r.Src.Addr(), r.Dst.Addr(), whole.Outer, err)
 		}
 		if r.Dst.Addr().IsMulticast() && r.Dst != group {
-			t.Fatalf("a frame to group %v, which is not joined", r.Dst.Addr())
+			t.Fatalf("a frame to group %v, want %v, which is joined", r.Dst.Addr(), group.Addr())
 		}
 	})
 }

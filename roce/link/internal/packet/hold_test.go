@@ -38,9 +38,9 @@ func TestLearnedMeanwhile(t *testing.T) {
 	a.mu.Unlock()
 	in := make([]link.Run, 1)
 	if _, err := a.Recv(0, in); err != nil || !held {
-		t.Fatalf("held %v, %v", held, err)
+		t.Fatalf("held %v, %v; want true", held, err)
 	}
 	if got := linktest.Collect(t, b, 1); len(got) != 1 {
-		t.Errorf("the frame still waits: %+v", a.Stats())
+		t.Errorf("the frame still waits: %d came, want 1: %+v", len(got), a.Stats())
 	}
 }

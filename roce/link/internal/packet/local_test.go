@@ -78,6 +78,6 @@ func TestRejoinFails(t *testing.T) {
 	sent := linktest.NewDatagram(b, group, 64)
 	linktest.SendAll(t, b, []link.Run{sent})
 	if got := linktest.Collect(t, a, 1); !bytes.Equal(got[0].Buf, sent.Buf) || got[0].Dst != group {
-		t.Errorf("received %+v", got)
+		t.Errorf("received %+v, want what was sent to %v", got, group.Addr())
 	}
 }

@@ -33,12 +33,12 @@ func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
 	for range 20000 {
 		for i, r := range lentRuns {
 			if !bytes.Equal(r.Buf, lent[i]) {
-				t.Fatalf("lent run %d changed", i)
+				t.Fatalf("lent run %d is % x, want % x", i, r.Buf, lent[i])
 			}
 		}
 		for i, r := range keptRuns {
 			if !bytes.Equal(r.Buf, kept[i]) {
-				t.Fatalf("kept run %d changed", i)
+				t.Fatalf("kept run %d is % x, want % x", i, r.Buf, kept[i])
 			}
 		}
 		switch rng.IntN(16) {
@@ -51,7 +51,7 @@ func modelQueue(t *testing.T, rng *rand.Rand, maxRuns, maxBytes int) {
 			out := make([]link.Run, 1+rng.IntN(4))
 			n := q.Pop(out)
 			if n != min(len(out), len(model)) {
-				t.Fatalf("Pop(%d) = %d with %d queued", len(out), n, len(model))
+				t.Fatalf("Pop(%d) = %d with %d queued, want %d", len(out), n, len(model), min(len(out), len(model)))
 			}
 			lent, lentRuns, model = model[:n], out[:n], model[n:]
 		default:

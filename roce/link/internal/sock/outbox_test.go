@@ -59,7 +59,7 @@ func TestFlushBlocked(t *testing.T) {
 		t.Fatalf("%d of 200 runs taken; the test wants a socket that blocks", taken)
 	}
 	if got := drain(rx); len(got) != taken || got[taken-1] != byte(taken-1) {
-		t.Errorf("%d runs taken, messages %v arrived", taken, got)
+		t.Errorf("%d runs taken, messages %v arrived; want as many, in order", taken, got)
 	}
 	if s.TxFrames != uint64(taken) || s.TxRuns != uint64(taken) || s.TxBytes != uint64(16*taken) || s.TxErrors != 0 {
 		t.Errorf("stats %+v, want %d frames", s, taken)
@@ -104,7 +104,7 @@ func TestFlushFinishes(t *testing.T) {
 	taken := o.Flush(tx, 1, &s)
 	got := <-done
 	if taken != 1 || len(got) != 200 || s.TxFrames != 200 || s.TxErrors != 0 {
-		t.Errorf("%d runs taken, %d frames arrived, stats %+v", taken, len(got), s)
+		t.Errorf("%d runs taken, %d frames arrived, stats %+v; want 1, 200, and none lost", taken, len(got), s)
 	}
 }
 
@@ -120,6 +120,6 @@ func TestFlushError(t *testing.T) {
 	}
 	if got := drain(rx); string(got) != "\x00\x02" || s.TxFrames != 2 || s.TxErrors != 1 ||
 		s.LastError != "message too long" {
-		t.Errorf("messages %v arrived, stats %+v", got, s)
+		t.Errorf("messages %v arrived, stats %+v; want 0 and 2, and 1 too long", got, s)
 	}
 }

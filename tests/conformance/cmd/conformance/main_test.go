@@ -52,7 +52,7 @@ func TestTwoProcesses(t *testing.T) {
 		args := []string{"run", "-device", fmt.Sprintf("udp:%v", linktest.Loopback()), "-peer", peer, "-case",
 			"[s-w]*/**", "-v"}
 		if err := run(ctx, args, &report); err != nil || strings.Count(report.String(), "\nok ") < 100 {
-			t.Errorf("%v\n%s", err, report.Bytes())
+			t.Errorf("%v, want 100 or more that are ok\n%s", err, report.Bytes())
 		}
 	}
 	if err := server.Process.Signal(os.Interrupt); err != nil {
@@ -86,6 +86,6 @@ func TestArguments(t *testing.T) {
 	var list bytes.Buffer
 	if err := run(t.Context(), []string{"list"}, &list); err != nil ||
 		!strings.Contains(list.String(), "alone states/post-send/RTR") {
-		t.Errorf("%v\n%s", err, list.Bytes())
+		t.Errorf("%v, want %q\n%s", err, "alone states/post-send/RTR", list.Bytes())
 	}
 }

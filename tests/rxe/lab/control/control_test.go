@@ -91,7 +91,7 @@ func TestCommandsRunAtOnce(t *testing.T) {
 		group.Go(func() {
 			if got, err := run(t, c, t.Context(), "x", "sh", "-c", "cat; echo y >&2"); err != nil ||
 				got.Stdout != "x" || got.Stderr != "y\n" {
-				t.Errorf("got %+v, %v", got, err)
+				t.Errorf("got %+v, %v; want x and y", got, err)
 			}
 		})
 	}
