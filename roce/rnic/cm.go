@@ -88,10 +88,12 @@ func (p *cmPort) close() {
 		p.mu.Unlock()
 		return
 	}
+	// No call begins from here on, so that neither IDs nor channels are added.
 	p.closed = true
 	var ended []*cmChannel
 	for ch := range p.channels {
 		for id := range ch.ids {
+			// The kernel's ID ends. Ours stays, for the event and until the program closes it.
 			id.release()
 			ch.put(id, ib.CMEvent{Type: ib.CMDeviceRemoval})
 		}
@@ -99,6 +101,7 @@ func (p *cmPort) close() {
 		ended = append(ended, ch)
 	}
 	p.mu.Unlock()
+	// Without mu, which the readers take, and stop waits for them.
 	for _, ch := range ended {
 		ch.stop()
 	}

@@ -67,6 +67,7 @@ func (ch *cmChannel) take() (bool, error) {
 
 // drain is the part of take under cmPort.mu.
 func (ch *cmChannel) drain() error {
+	// All that there are: the waiter is told when the descriptor becomes readable, not of each event.
 	for !ch.closed {
 		var ev C.struct_rnic_cm_event
 		switch errno := syscall.Errno(C.rnic_cm_next(ch.c, &ev)); errno {
@@ -126,6 +127,7 @@ func (ch *cmChannel) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 		if ok {
 			return ev, nil
 		}
+		// Events that were queued before the end come first.
 		if closed {
 			return ev, fmt.Errorf("event channel of %s: %w", ch.port.dev.name, cmp.Or(err, ib.ErrClosed))
 		}
@@ -189,6 +191,7 @@ func (ch *cmChannel) end(err error) {
 // destroyed; the caller must not hold cmPort.mu.
 func (ch *cmChannel) stop() {
 	ch.once.Do(func() {
+		// Without mu, which a take that is under way holds.
 		ch.waiter.close()
 		<-ch.read
 		C.rdma_destroy_event_channel(ch.c)

@@ -37,6 +37,7 @@ func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
 	a := driver.PlainAddr(local.Addr())
 	switch {
 	case !a.IsValid():
+		// As of sockets: both families, unless CMOptionAFOnly says otherwise.
 		a = netip.IPv6Unspecified()
 	case !a.IsUnspecified():
 		if a, err = id.port.localAddr(op, a); err != nil {
@@ -125,6 +126,7 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 		return err
 	}
 	var src C.struct_rnic_addr
+	// A bound ID has its source address already.
 	if id.state == cmIdle {
 		src = p.cAddr(netip.AddrPortFrom(from, local.Port()))
 	}

@@ -144,6 +144,7 @@ func (id *cmID) refresh(op string) error {
 			id.port.dev.name,
 			C.GoString(info.device)), ib.ErrNoAddr)
 	}
+	// Copies, so that Query works when the kernel's ID is gone.
 	id.local, id.remote = goAddr(&info.local), goAddr(&info.remote)
 	if info.mtu != 0 {
 		id.mtu = ib.MTUFromCode(int(info.mtu))
@@ -188,6 +189,7 @@ func (id *cmID) SetOption(o ib.CMOption, value int) error {
 		return err
 	}
 	defer id.port.mu.Unlock()
+	// librdmacm has no option for the path MTU, which ResolveRoute uses.
 	if err := id.checkOption(op, o, value); err != nil || o == ib.CMOptionPathMTU {
 		return err
 	}
@@ -342,6 +344,7 @@ func (id *cmID) moveTo(op string, ch *cmChannel) error {
 		return nil
 	}
 	if id.c != nil {
+		// It waits until the ID's events are acknowledged, which they always are when mu is free.
 		if ret, err := C.rdma_migrate_id(id.c, ch.c); ret != 0 {
 			return cmResult(op, ret, err)
 		}
@@ -373,6 +376,7 @@ func (id *cmID) close() {
 	if id.state == cmClosed {
 		return
 	}
+	// First, so that the kernel raises no events of an ID that nobody finds.
 	id.release()
 	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) })
 	if id.listener != nil {
@@ -395,6 +399,7 @@ func (id *cmID) release() {
 	if id.c == nil {
 		return
 	}
+	// Before its memory is freed, which the library may use for the next ID.
 	delete(id.port.ids, id.c)
 	C.rdma_destroy_id(id.c)
 	id.c = nil

@@ -111,6 +111,7 @@ func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 	}
 	defer c.mu.Unlock()
 	for n < len(wcs) {
+		// One call takes a batch: calls from Go to C are dear.
 		want := min(len(wcs)-n, C.RNIC_BATCH)
 		got := int(C.rnic_poll(c.c, C.int(want)))
 		if got < 0 {
@@ -195,6 +196,7 @@ func (c *cq) Resize(entries int) error {
 		return err
 	}
 	defer c.mu.Unlock()
+	// Under mu: the provider replaces the queue that Poll reads.
 	ret := C.ibv_resize_cq(c.c.cq, C.int(roundUp(entries, c.dev.attr.MaxCQE)))
 	if errno := syscall.Errno(max(ret, -ret)); errno == syscall.EINVAL {
 		return driver.Refuse(op, "Entries", entries, "no fewer than the queue holds", why(errno, ib.ErrLimit))
@@ -205,6 +207,7 @@ func (c *cq) Resize(entries int) error {
 func (c *cq) free() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Before the destruction: it is read from c.
 	address := c.address()
 	if err := check("close CQ", C.rnic_destroy_cq(c.c)); err != nil {
 		return err

@@ -21,6 +21,7 @@ func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 		return err
 	}
 	defer q.dev.mu.Unlock()
+	// Before the conversion: C fields are shorter, and a value that is cut would be taken for another one.
 	if err := q.dev.checkAttr(op, &attr, mask); err != nil {
 		return err
 	}
@@ -29,6 +30,7 @@ func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 		return q.explain(op, &attr, mask, syscall.Errno(max(ret, -ret)))
 	}
 	if mask&ib.AttrState != 0 {
+		// The kernel moves a QP to ERR by itself, too: only Query shows that.
 		q.state.Store(uint32(attr.State))
 	}
 	if mask&ib.AttrQKey != 0 {
@@ -156,6 +158,7 @@ func required(typ ib.QPType, from, to ib.QPState) ib.QPAttrMask {
 // an errno, has refused the attributes.
 func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
+	// After the failure: most probably it is the state by which the kernel has judged.
 	now, err := q.query(op)
 	if err != nil || !errors.Is(reason, ib.ErrInvalid) {
 		return fmt.Errorf("%s: %v: %w", op, mask, reason)

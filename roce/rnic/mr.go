@@ -93,6 +93,8 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 		return nil, err
 	}
 	defer p.dev.mu.Unlock()
+	// Pinned before the kernel takes the pages. Go does not move memory of the heap today, but only a pin promises
+	// that.
 	m := &mr{pd: p, pin: pinned(init.Buf), buf: init.Buf, access: init.Access}
 	c, err := C.rnic_reg_mr(p.c, C.uintptr_t(base), C.size_t(len(init.Buf)), C.uint64_t(iova),
 		C.int(init.Access&memoryRights))
@@ -186,6 +188,7 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	d := m.dev
 	d.refs.removeMR(m) // so that no request finds it by its old key
+	// Those who read the keys wait: the library changes them in c.
 	m.mu.Lock()
 	// The library refuses arguments that are not in the mask.
 	var base uintptr
@@ -204,6 +207,7 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	ret, err := C.rnic_rereg_mr(m.c, C.int(mask), domain, C.uintptr_t(base), C.size_t(length), C.int(access))
 	if ret == 0 {
 		err = nil
+		// Only now: the device could touch the old buffer until the call returned.
 		if next.pin != m.pin {
 			m.pin.Unpin()
 		}
@@ -215,6 +219,7 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 		next.pin.Unpin()
 	}
 	m.mu.Unlock()
+	// By whatever key it has now, after a failure too.
 	d.refs.addMR(m)
 	if ret == 0 {
 		return nil

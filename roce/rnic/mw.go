@@ -69,6 +69,8 @@ func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		return err
 	}
 	q, err := find[*queuePair](w.dev, op, "QP", on)
+	// find has needed it. The queue's lock and refs guard the post; that the window or the QP is closed meanwhile is
+	// seen under them.
 	w.dev.mu.Unlock()
 	if err != nil {
 		return err
@@ -93,6 +95,7 @@ func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		C.uint64_t(b.Addr), C.uint64_t(b.Length), C.uint32_t(b.Access))); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	// The library gives out the key at once. Whether the bind succeeds its completion tells.
 	w.region = m
 	w.rkey.Store(uint32(w.c.rkey))
 	return nil
@@ -142,6 +145,7 @@ func (w *mw) renew(op string) error {
 	if c == nil {
 		return verbError(op, err)
 	}
+	// The new one was made first: an error leaves the old window as it was, and the QP open.
 	if err := check(op, C.ibv_dealloc_mw(w.c)); err != nil {
 		C.ibv_dealloc_mw(c)
 		return err
@@ -156,6 +160,7 @@ func (w *mw) renew(op string) error {
 }
 
 func (w *mw) free() error {
+	// Before the library's call, so that no post uses the window during it.
 	w.dev.refs.removeMW(w)
 	if err := check("close memory window", C.ibv_dealloc_mw(w.c)); err != nil {
 		w.dev.refs.addMW(w)

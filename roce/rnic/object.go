@@ -60,6 +60,7 @@ func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*obje
 	for _, u := range uses {
 		u.users[kind]++
 	}
+	// From here on closing the device destroys it, so whatever can fail comes before.
 	d.objects[kind][o] = struct{}{}
 }
 
@@ -73,6 +74,7 @@ func (o *object) Close() error {
 	if who := o.usedBy(); who != "" {
 		return fmt.Errorf("close %s: %w by %s; close them first", kindText[o.kind], ib.ErrBusy, who)
 	}
+	// The object stays open if the library or the kernel refuses: the program may try again.
 	if err := o.destroy(); err != nil {
 		return err
 	}

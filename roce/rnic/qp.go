@@ -71,6 +71,7 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	}
 	d.adopt(&q.object, kindQP, q.free, uses...)
 	d.names.add(q.address(), q)
+	// By number, which is all that the connection manager knows of a QP.
 	d.qps[q.num] = q
 	return q, nil
 }
@@ -259,6 +260,7 @@ func (q *queuePair) free() error {
 	defer q.send.mu.Unlock()
 	q.recv.mu.Lock()
 	defer q.recv.mu.Unlock()
+	// With the send queue locked: no post binds another window meanwhile.
 	if err := q.releaseWindows(op); err != nil {
 		return err
 	}
@@ -269,6 +271,7 @@ func (q *queuePair) free() error {
 	delete(q.dev.qps, q.num)
 	C.rnic_free_send(q.send.c)
 	C.rnic_free_recv(q.recv.c)
+	// Under the queues' locks: a post that waits for one finds the queue closed, and touches no freed memory.
 	q.send.c, q.recv.c = nil, nil
 	return nil
 }

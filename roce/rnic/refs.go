@@ -33,6 +33,7 @@ func (r *refs) addAH(a *ah) ib.AHNum {
 	i := r.freeAHs[last]
 	r.freeAHs = r.freeAHs[:last]
 	r.ahs[i] = a
+	// A count of all handles ever made: an index has the same number again after 256 of them at the earliest.
 	r.ahCount++
 	return ib.AHNum(r.ahCount<<24 | uint32(i+1))
 }
@@ -62,6 +63,7 @@ func (r *refs) addMR(m *mr) {
 	if r.mrs == nil {
 		r.mrs = map[ib.Key]*mr{}
 	}
+	// A copy, as the library changes the key in c when it re-registers.
 	m.key = ib.Key(m.c.lkey)
 	r.mrs[m.key] = m
 }
@@ -79,6 +81,7 @@ func (r *refs) addMW(w *mw) {
 	if r.mws == nil {
 		r.mws = map[ib.Key]*mw{}
 	}
+	// The low byte of a window's key changes with each bind, the rest does not.
 	r.mws[w.RKey()&^0xFF] = w
 }
 

@@ -73,6 +73,7 @@ func (q *queuePair) PostSend(wrs []ib.SendWR) (n int, err error) {
 		r.RLock()
 		defer r.RUnlock()
 	}
+	// A batch at a time, as the queue has C memory for RNIC_BATCH requests.
 	for n < len(wrs) && err == nil {
 		var posted int
 		posted, err = q.postBatch(wrs[n:min(n+C.RNIC_BATCH, len(wrs))])
@@ -86,6 +87,7 @@ func (q *queuePair) canSend(verb string) error {
 	if q.send.c == nil {
 		return fmt.Errorf("%s: it is %w", q.op(verb), ib.ErrClosed)
 	}
+	// The state as this side knows it. The kernel may have moved the QP to ERR meanwhile, where posting is legal.
 	if s := q.lastState(); s == ib.StateReset || s == ib.StateInit || s == ib.StateRTR { // IBTA 10.8.3.2
 		return driver.Refuse(q.op(verb), "QP state", s, "RTS (also SQD, SQE and ERR)", ib.ErrState)
 	}
@@ -105,12 +107,14 @@ func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
 			built++
 		}
 	}
+	// Requests before a bad one are posted, as by ibv_post_send, and n says how many.
 	if built == 0 {
 		return 0, err
 	}
 	if postErr := postError(C.rnic_post_send(q.send.c, C.int(built))); postErr != nil {
 		err = fmt.Errorf("%s: %w", q.op("post send on"), postErr)
 	}
+	// Only these windows have other keys now: the other binds have not reached the queue.
 	posted := int(q.send.c.posted)
 	for i := range wrs[:posted] {
 		if wr := &wrs[i]; wr.Opcode == ib.WRBindMW {
@@ -131,6 +135,7 @@ func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	if err != nil {
 		return err
 	}
+	// The C memory of the slot stays with it; all else is of an earlier request.
 	sge, bytes := to.sge, to.payload
 	*to = C.struct_rnic_wr{
 		sge: sge, payload: bytes,
@@ -233,6 +238,8 @@ func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 		return q.bad("Inline", fmt.Sprintf("%d bytes", len(wr.Inline)),
 			fmt.Sprintf("at most %d (QPCap.MaxInline)", q.cap.MaxInline), ib.ErrInvalid)
 	}
+	// To C memory, since the request holds a pointer to it. The library copies it again before the call returns, and
+	// so the slot is free then.
 	copy(unsafe.Slice((*byte)(to.payload), len(wr.Inline)), wr.Inline)
 	to.num_sge = 1
 	*to.sge = C.struct_ibv_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(to.payload))),

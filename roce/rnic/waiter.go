@@ -27,9 +27,11 @@ type waiter struct {
 }
 
 func newWaiter(fd int, name string) (*waiter, error) {
+	// The flag is that of the open file, so that the library's own reads do not block either.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	// An os.File closes its descriptor, and the library closes its own.
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -72,11 +74,13 @@ func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
 		ok, err = take()
 		return ok || err != nil
 	})
+	// If the function of AfterFunc has begun, its deadline must be taken away, or it would end the next wait.
 	if !stop() {
 		<-fired
 		_ = w.file.SetReadDeadline(time.Time{})
 	}
 	switch {
+	// What was taken counts, even if ctx has ended meanwhile: it cannot be put back.
 	case ok || err != nil:
 		return err
 	case w.isClosed():
@@ -101,6 +105,7 @@ func (w *waiter) close() {
 	w.once.Do(func() {
 		close(w.gone)
 		w.file.Close()
+		// This waits for the last take. As it is never taken out, no other begins.
 		w.busy <- struct{}{}
 	})
 }

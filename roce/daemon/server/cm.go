@@ -95,6 +95,7 @@ func (s *Server) devicesOf(id *device.CMID) (names []string) {
 // cmLimits returns a user's limits at the connection managers.
 func (s *Server) cmLimits(uid uint32, user *account) device.CMLimits {
 	a := &s.accounts
+	// Callers may hold cmAccounts.mu.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return device.CMLimits{IDs: a.cm.IDs, Listeners: a.cm.Listeners, HalfOpen: a.cm.HalfOpen, Backlog: a.cm.Backlog,
@@ -109,6 +110,7 @@ const userPorts = 1024
 // mayBind returns the function that checks whether a user may bind a port.
 func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 	return func(space ib.PortSpace, port uint16) error {
+		// By the user of the process that has connected, as privileged Q_Keys are.
 		if port >= userPorts || s.privileged(uid) {
 			return nil
 		}
@@ -127,6 +129,7 @@ func openCM(c *session, body []byte, _ []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
+	// The session is the tenant: an ID of this channel can name no QP of another client.
 	ch, err := c.unit.dev.OpenCMFor(c.cmAccount(), c, how.Flags&abi.CMAllDevices != 0)
 	if err != nil {
 		box.close()
@@ -135,6 +138,8 @@ func openCM(c *session, body []byte, _ []int) (reply, error) {
 	}
 	h := &cmChannel{CM: ch, box: box, ids: map[*object]struct{}{}}
 	signal := note{message: string(abi.Put(nil, &abi.CMSignal{}))}
+	// While the client does not read, one note is queued, however many events wait: it asks for events (cmEvent)
+	// until none is left.
 	ch.OnEvent(func() { box.put(&signal) })
 	h.object = &object{kind: abi.KindCMChannel, value: h, close: func() error {
 		err := h.Close()
@@ -199,6 +204,7 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 	of := c.objectOf(ev.ID)
 	switch {
 	case ev.Type == ib.CMConnectRequest:
+		// The client has made every other ID itself. This one gets its handle when the client takes the event.
 		out.ID = c.addCMID(ch, ev.ID, 0)
 		of = c.objectOf(ev.Listener)
 		out.Listener = of.handleOr0()

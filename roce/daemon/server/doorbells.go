@@ -81,6 +81,8 @@ func (c *session) assign(op abi.Op, q *device.QP) (doorbell uint32, err error) {
 	}
 	doorbell = b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
+	// An atomic store, since the shard may take a ring of this doorbell, which a client may write at will, at this
+	// moment.
 	b.at(doorbell).Store(q.Part())
 	return doorbell, nil
 }
@@ -97,6 +99,7 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 	if err != nil {
 		return nil, err
 	}
+	// It begins at 1, readable, so that add wakes the shard.
 	wake, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
@@ -221,6 +224,7 @@ func (t *doorbells) forget(b *clientDoorbells) {
 func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// With all clients active nothing can be in the epoll set that this turn does not see.
 	if len(t.active) < len(t.all) && now-t.asked >= askAfter {
 		t.asked = now
 		t.activate(now)
@@ -228,6 +232,8 @@ func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	idle := false
 	for _, b := range t.active {
 		t.current = b
+		// Whatever the client has written there, i is below perShard: the worst is a ring for a QP of its own that
+		// has no work.
 		any := b.ring.Take(func(i uint32) {
 			if at := b.at(i); at != nil {
 				if q := at.Load(); q != nil {
@@ -239,6 +245,7 @@ func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 		case any:
 			b.quiet = now
 		case now-b.quiet >= idleAfter:
+			// Sleep marks first and looks again then, so that a ring between the two is not lost.
 			b.active = b.ring.Sleep() // true if the client has just rung
 			idle = idle || !b.active
 			b.quiet = now
@@ -281,6 +288,7 @@ func (t *doorbells) Faulted() bool {
 	}
 	t.current = nil
 	t.forget(b)
+	// Under mu, so it only starts a goroutine (session.Fault).
 	b.fault()
 	return true
 }
@@ -310,5 +318,6 @@ func (t *doorbells) Awake(now ib.Instant) {
 		t.current = b
 		b.ring.Awake()
 	}
+	// The shard was asleep: the eventfd that has ended its sleep is among these.
 	t.activate(now)
 }

@@ -55,6 +55,7 @@ type failures struct {
 func (c *session) QPFailed(f device.QPFailure) {
 	i := infoOf(c.unit.name, Owner{PID: c.who.Pid, UID: c.who.Uid}, &f)
 	c.visit.failedQP(i.Failed)
+	// A client may fail queue pairs as fast as it likes: at the level that is usual the log has one line of it.
 	if i.level = slog.LevelDebug; !c.failed.Swap(true) {
 		i.level = slog.LevelInfo
 	}
@@ -75,6 +76,7 @@ func (c *session) QPFailed(f device.QPFailure) {
 	}
 	if !s.talking {
 		s.talking = true
+		// This runs under the lock of a shard, where neither the log nor /proc may be waited for.
 		go s.talk(c.srv.log)
 	}
 }

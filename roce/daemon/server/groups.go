@@ -44,6 +44,7 @@ func (t *groups) enter(op string, uid uint32, gid ib.GID) error {
 			fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most, of),
 			ib.ErrLimit)
 	}
+	// All checks come before all counts: a refusal changes nothing, and a new group is not listed.
 	if most, ok := g.members.allows(g.users[uid], 1); !ok {
 		return full("QPs in the group", g.users[uid]+1, most, g.members.most)
 	}
@@ -85,6 +86,7 @@ func attach(c *session, r *abi.Group) (reply, error) {
 		return noBody(err)
 	}
 	o := c.objects[r.QP]
+	// Attaching twice is legal and counts once, as in the kernel.
 	if o.groups[r.GID] { // the device knows it, too
 		return noBody(q.AttachMulticast(r.GID))
 	}

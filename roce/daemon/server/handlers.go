@@ -99,6 +99,7 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 		return noBody(fmt.Errorf("hello: magic %#x, not %#x: %w; this is the socket of goroced, for its clients only",
 			h.Magic, uint32(abi.Magic), ib.ErrInvalid))
 	}
+	// The daemon speaks one version: after an upgrade of one side only, this text is what the user sees.
 	if h.MinVersion > abi.Version || h.MaxVersion < abi.Version {
 		return noBody(fmt.Errorf("hello: the daemon speaks version %d, the client %d to %d: %w; install the same "+
 			"goroced for both",
@@ -109,6 +110,7 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 			return noBody(fmt.Errorf("hello: user %d: %w: %w", c.who.Uid, abi.ErrPermission, err))
 		}
 	}
+	// A second hello is answered, but its connection is booked once.
 	if !c.greeted {
 		if err := c.take(abi.OpHello, heap, greetedHeap); err != nil {
 			return noBody(err)
@@ -150,6 +152,8 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	if err := c.takeSession(abi.OpOpen); err != nil {
 		return noBody(err)
 	}
+	// From here on the session has objects that cost others: it ends with the process, even if a child holds the
+	// socket.
 	if err := c.watchProcess(); err != nil {
 		return noBody(err)
 	}
@@ -160,12 +164,15 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	}
 	c.unit, c.events = u, events
 	for t := range c.notes {
+		// Notes are made once, so that telling a client of an event allocates nothing that its silence could add up.
 		c.notes[t].message = eventOf(ib.EventType(t), 0)
 	}
 	c.worker = u.dev.NewWorker(device.WorkerOptions{OnStuck: c.stuck, StuckAfter: c.srv.stuckAfter, OnFault: c.Fault,
 		Stalls: procmem.Stalls, Thread: unix.Gettid, Waits: procmem.Waits})
+	// Booked for the session, as no object has these: answer would give them back with pending.
 	c.booked, c.pending = append(c.booked, c.pending...), nil
 	u.mu.Lock()
+	// Last: passEvents may tell the client of events from here on, and uses what was set above.
 	u.sessions[c] = struct{}{}
 	u.mu.Unlock()
 	answer := abi.OpenReply{DeviceReply: c.srv.describe(u), Shards: uint32(len(u.doorbells)), Doorbells: perShard}
@@ -297,6 +304,8 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
+	// The tenant is the queue, not the session, so that the CQ knows its channel without a look-up under a shard's
+	// lock.
 	tenant := &queue{session: c, channel: h}
 	cq, err := c.unit.dev.CreateCQFor(tenant, ib.CQInit{Entries: int(r.Entries),
 		CompVector: int(min(r.CompVector, math.MaxInt32))})
@@ -304,6 +313,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return noBody(err)
 	}
 	if h != nil {
+		// The session's goroutine alone changes it: a channel and its CQs are of one session.
 		h.cqs++
 	}
 	o := &object{kind: abi.KindCQ, value: cq, rings: c.made, queue: tenant}
@@ -317,6 +327,7 @@ func createCQ(c *session, r *abi.CreateCQ) (reply, error) {
 		return nil
 	}
 	handle := c.add(o)
+	// In time: the CQ has no QP yet, so that no shard can notify.
 	tenant.event.message = string(abi.Put(nil, &abi.Completion{CQ: handle}))
 	return c.ringReply(handle, 0)
 }
@@ -332,6 +343,7 @@ func resizeCQ(c *session, r *abi.ResizeCQ) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
+	// For a moment both sizes are booked, as both rings are there; replace gives the old one back.
 	if err := c.take(op, cqEntries, int64(r.Entries)); err != nil {
 		return noBody(err)
 	}
@@ -453,6 +465,8 @@ func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 
 // retract takes back the events of a closed object that wait for the client to read others.
 func (c *session) retract(o *object) {
+	// What was taken back does not count as sent: libibverbs waits in ibv_destroy_cq until the program has
+	// acknowledged as many events as the answer says.
 	if q := o.queue; q != nil && q.channel != nil && q.channel.retract(&q.event) {
 		q.sent.Add(^uint32(0))
 	}
@@ -480,6 +494,7 @@ func (c *session) destroy(o *object) (reply, error) {
 	if err := o.close(); err != nil {
 		return noBody(err)
 	}
+	// Before retract: no new note of the object can be queued, since Event finds no handle.
 	c.remove(o)
 	c.retract(o)
 	if err := c.retire(abi.OpClose, o.gone, func() { c.release(o) }); err != nil {

@@ -125,6 +125,8 @@ func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
 		}
 		c.mu.Unlock()
 		who := Owner{c.who.Pid, c.who.Uid, nameOf(c.who.Pid)}
+		// Without any lock of the server: each takes that of a shard, under which Event takes session.mu. An object
+		// that is closed meanwhile answers with an error.
 		for _, v := range list {
 			each(c.unit.name, who, v) // an object is there, so a device was chosen
 		}
@@ -174,6 +176,7 @@ func (s *Server) QPs() []QPInfo {
 	defer look.end()
 	objectsOf(s, func(device string, who Owner, q *device.QP) {
 		look.next()
+		// Query, Failure and trafficOf look at different moments: a queue pair may change in between.
 		a, err := q.Query()
 		if err != nil {
 			return // it has just been closed

@@ -119,6 +119,7 @@ func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 		u = &account{closer: newCloser()}
 		a.users[uid] = u
 	}
+	// Also for one that is refused, until it is closed: its descriptor is there.
 	u.clients++
 	waiting := u.closer.waiting()
 	switch {
@@ -151,6 +152,7 @@ func (c *session) take(op abi.Op, what resource, n int64) error {
 		return err
 	}
 	c.pending = append(c.pending, held{what, n})
+	// What an object costs of the daemon's own memory is bounded for each user, too.
 	if each := heapBytes[what]; each > 0 {
 		return c.take(op, heap, each*n)
 	}
@@ -177,6 +179,7 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 		return err
 	}
 	if c.unit != nil {
+		// The device's own tables are finite: the last user to come must find room in them.
 		if most, ok := c.unit.objects[what].allows(c.user.used[what], n); !ok {
 			return driver.Refuse(op.String(), resourceText[what].name+" of one user", c.user.used[what]+n,
 				fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most,
@@ -229,6 +232,7 @@ func (a *accounts) room(op string, client, user *account, what resource, n int64
 		{"client", a.client[what], client, "limits.connection"},
 		{"user", a.user[what], user, "limits.user"},
 	} {
+		// This way round the sum cannot overflow, whatever n a request asks for.
 		if l.holder != nil && l.most > 0 && n > l.most-l.holder.used[what] {
 			return full(l.of, l.holder.used[what]+n,
 				fmt.Sprintf("%d; %s.%s in the daemon's configuration raises it", l.most, l.table, text.key))
@@ -257,6 +261,7 @@ func (c *session) give(list []held) {
 func (c *session) change(o *object) {
 	for _, p := range c.pending {
 		o.holds = slices.DeleteFunc(o.holds, func(h held) bool {
+			// A resize: the object has the new amount instead of the old one.
 			if h.what == p.what {
 				c.give([]held{h})
 			}

@@ -87,6 +87,7 @@ func (l *files) share(c *session, op abi.Op, fd int) (*file, error) {
 		}
 		l.list[m.id] = f
 	}
+	// It may have grown since: F_SEAL_SHRINK forbids the other direction only.
 	f.size = m.size
 	f.handles++
 	return f, nil
@@ -116,6 +117,7 @@ func (l *files) unshare(f *file) {
 
 // end ends a file that nobody has any more. The caller holds mu.
 func (l *files) end(f *file) {
+	// Regions keep a file whose handle the client has closed.
 	if f.handles > 0 || len(f.pinned) > 0 {
 		return
 	}
@@ -139,6 +141,7 @@ func (f *file) drop(e *extent) {
 func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// In this order no sum can overflow.
 	if addr > f.size || length > f.size-addr || addr+length > mostFileBytes {
 		return nil, driver.Refuse(op.String(), "range", fmt.Sprintf("%d bytes from %d on", length, addr),
 			fmt.Sprintf("within the %d bytes that the memfd had when it was shared, and within %d", f.size,
@@ -149,6 +152,7 @@ func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, erro
 	}
 	page := uint64(os.Getpagesize())
 	m := &mapping{files: l, file: f, from: addr &^ (page - 1), to: roundUp(addr+length, page)}
+	// Only pages that no other region has: many regions of one buffer cost it once.
 	fresh := int64(f.pinned.add(m.from, m.to, 1))
 	err := f.session.book(op, pinned, fresh)
 	if err == nil {
@@ -161,6 +165,7 @@ func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, erro
 		return nil, err
 	}
 	at := addr - m.extent.start
+	// Direct: shards copy into it themselves, without a worker.
 	m.Memory = mr.Bytes(m.extent.pages[at : at+length : at+length])
 	return m, nil
 }
@@ -178,6 +183,8 @@ func (f *file) populate(op abi.Op, m *mapping) (err error) {
 		return err
 	}
 	pages := e.pages[m.from-e.start : m.to-e.start]
+	// Now, in the session's goroutine: a page that is missing later would be allocated by a fault in a shard, which
+	// may wait for the kernel's memory, or get none.
 	if err := unix.Madvise(pages, unix.MADV_POPULATE_WRITE); err != nil {
 		f.drop(e)
 		return fmt.Errorf("%v: there is no memory for %d bytes: %w: %w", op, len(pages), err, ib.ErrLimit)
@@ -207,6 +214,7 @@ func (l *files) release(m *mapping) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := m.file
+	// Pages that another region has stay pinned, and booked.
 	freed := int64(f.pinned.add(m.from, m.to, -1))
 	f.drop(m.extent)
 	f.session.give([]held{{pinned, freed}})

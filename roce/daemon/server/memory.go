@@ -50,9 +50,12 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 		if err := c.openProcess(op, fds); err != nil {
 			return nil, err
 		}
+		// At each registration: the process may have executed another program since the last one.
 		if err := c.process.Probe(); err != nil {
 			return nil, notTouched(op, err)
 		}
+		// Nothing is pinned. Pages may go, and an access may then block or fail, which is why only the worker
+		// accesses it.
 		mem, err := c.process.Memory(r.Addr, r.Length)
 		if err != nil {
 			return nil, notTouched(op, err)
@@ -68,6 +71,7 @@ func (s *Server) isOwn(uid uint32) bool { return int(uid) == os.Getuid() && !s.o
 // openProcess makes the memory of the client's process accessible.
 func (c *session) openProcess(op abi.Op, fds []int) error {
 	own := c.srv.isOwn(c.who.Uid)
+	// Two switches, as the daemon's own user can read such memory without a daemon.
 	may := &c.srv.otherProcesses
 	if own {
 		may = &c.srv.ownProcesses
@@ -90,6 +94,7 @@ func (c *session) openProcess(op abi.Op, fds []int) error {
 	if err != nil {
 		return err
 	}
+	// QPs of the session may meet slow memory from now on, and need more of the daemon's heap for that.
 	if err := c.takeLate(op); err != nil {
 		p.Close()
 		return err
@@ -106,6 +111,7 @@ func (c *session) findProcess(op abi.Op, own bool, fds []int) (p *procmem.Proces
 			"in another PID namespace that is not below the daemon's: %w; run both in one PID namespace, or the "+
 			"daemon on the host", op, ib.ErrNotSupported)
 	}
+	// The pidfd decides whether the process is still the one that has connected: its number may be used again.
 	p = procmem.NewProcess(int(c.who.Pid), c.pidfd.fd)
 	if !own || len(fds) > 0 && errors.Is(p.Probe(), procmem.ErrPermission) {
 		p, err = c.bindProcess(fds)
@@ -158,6 +164,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	if err != nil {
 		return noBody(err)
 	}
+	// The memory is there and populated before the key exists.
 	core, err := pd.RegMemory(m.Memory, r.IOVA, ib.Access(r.Access))
 	if err != nil {
 		m.free()
@@ -170,6 +177,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		o.gone, err = reg.Deregister()
 		return err
 	}
+	// By reg: a re-registration may have put other memory there.
 	o.free = func() { reg.mapping.free() }
 	return withBody(abi.RegReply{Handle: c.add(o), Key: abi.Handle(core.LKey())})
 }
@@ -200,9 +208,12 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 		return noBody(err)
 	}
 	if mask&ib.ReregTranslation != 0 {
+		// m is what is to be freed from here on: the old memory, once nobody is in it.
 		m, reg.mapping = reg.mapping, m
 		reg.kind.Store(r.Kind)
 	}
+	// Without a new translation m is empty, but a worker's turn by the old rights or the old domain may be under
+	// way.
 	if err := c.retire(op, gone, m.free); err != nil {
 		return noBody(err)
 	}

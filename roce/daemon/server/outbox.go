@@ -73,6 +73,7 @@ func (o *outbox) put(n *note) bool {
 	switch {
 	case o.closed || n.queued:
 		return false
+	// Only if nothing waits, so that messages keep their order.
 	case o.first == nil && o.file.TrySend([]byte(n.message)) == nil:
 		return true
 	case o.first == nil:
@@ -83,6 +84,7 @@ func (o *outbox) put(n *note) bool {
 	o.last, n.queued = n, true
 	if !o.sending {
 		o.sending = true
+		// At most one for each outbox, whose memory the session has booked (outboxHeap).
 		go o.settle()
 	}
 	return true
@@ -142,5 +144,6 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
+	// Without mu: AwaitWrite of settle ends by it, and then takes mu.
 	_ = o.file.Close()
 }

@@ -14,6 +14,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	if err := c.take(op, qps, 1); err != nil {
 		return noBody(err)
 	}
+	// A target without a PD belongs to its domain, and may outlive this session.
 	if r.PD == 0 && r.Type == uint32(ib.XRCTGT) {
 		return createTarget(c, r)
 	}
@@ -36,6 +37,7 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 		return noBody(err)
 	}
 	q := made.(*device.QP)
+	// After CreateQP, which chooses the shard.
 	doorbell, err := c.assign(op, q)
 	if err != nil {
 		return noBody(errors.Join(q.Close(), err))
@@ -44,6 +46,8 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	x, _ := optional[*xrcd](c, op, "XRCD", r.XRCD) // qpInit has found it, too
 	c.visit.madeQP()
 	o.close = x.using(func() error {
+		// The doorbell first: a ring from now on finds no QP. One that was taken before is for a part that is still
+		// there.
 		c.unassign(q, doorbell)
 		c.closesQP(q)
 		o.gone = c.ownTurn(q, q.Destroy())
@@ -96,9 +100,11 @@ func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	if err := c.mayHave(&a, mask); err != nil {
 		return noBody(err)
 	}
+	// Booked even if the change is refused below: the largest amount that was granted stays with the QP.
 	if err := c.takeRdAtomic(abi.OpModifyQP, c.objects[r.QP], &a, mask); err != nil {
 		return noBody(err)
 	}
+	// After a reset the client may reuse buffers of requests that have vanished without completions.
 	gone, err := q.BeginModify(a, mask)
 	if err != nil {
 		return noBody(err)

@@ -110,6 +110,7 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 	if o.NoAdministrator {
 		s.privileged = func(uint32) bool { return false }
 	}
+	// Before SetLimits, which derives limits of a user from what the machine has.
 	s.accounts.setMachine(machine.Read())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -123,6 +124,7 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 		}
 		s.units = append(s.units, u)
 	}
+	// Before any client: devices that have channels cannot be joined.
 	s.joinCM()
 	return s, nil
 }
@@ -237,6 +239,7 @@ func (s *Server) ServeListener(ctx context.Context, l abi.Listener) (err error) 
 	s.mu.Unlock()
 	defer func() { err = errors.Join(err, s.awaitSessions()) }()
 	defer s.shut()
+	// Accept does not look at ctx.
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	for {
@@ -249,6 +252,7 @@ func (s *Server) ServeListener(ctx context.Context, l abi.Listener) (err error) 
 		case errors.Is(err, net.ErrClosed):
 			<-ctx.Done() // if Drain has closed l, go on serving the present clients
 			return nil
+		// Descriptors are short, or the like. Clients that are there go on; full has waited a moment.
 		case full(ctx, err):
 			s.log.Warn("no more clients can connect", "err", err)
 		default:
@@ -311,6 +315,7 @@ func (s *Server) admit(conn *abi.Conn) *session {
 		err = spareConn(conn)
 	}
 	if err != nil {
+		// It closes the connection, and ends the count of enter.
 		s.refuse(conn, who.Uid, user, crowd, err)
 		return nil
 	}
@@ -319,6 +324,7 @@ func (s *Server) admit(conn *abi.Conn) *session {
 
 // attend serves one client until its connection ends.
 func (s *Server) attend(c *session) {
+	// For this goroutine only. Shards have their own way (package engine, fault.go).
 	debug.SetPanicOnFault(true) // see session.safely
 	defer c.closeConn()
 	if !s.enter(c) {
@@ -328,6 +334,8 @@ func (s *Server) attend(c *session) {
 	log.Debug("client connected")
 	c.visit = s.visits.enter(c.who.Pid, c.who.Uid)
 	err := c.serve()
+	// In this order: Clients counts a session until its objects are closed, so that whoever waits for 0 finds the
+	// devices without them.
 	c.end()
 	s.exit(c)
 	if err != nil {
@@ -344,6 +352,7 @@ func (s *Server) enter(c *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.totals.clients.Add(1)
+	// A connection that was accepted while shut ran would not be hung up by it.
 	if !s.closed {
 		s.sessions[c] = struct{}{}
 	}
@@ -368,6 +377,7 @@ func (u *unit) passEvents(ctx context.Context, also func(roce.Device, ib.Event))
 			return
 		}
 		u.mu.Lock()
+		// tell does not block: a client that does not read has one note of each kind queued.
 		for c := range u.sessions {
 			c.tell(e.Type)
 		}

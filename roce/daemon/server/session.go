@@ -187,9 +187,12 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	case op > abi.OpOpen && op != abi.OpQueryDevice && op != abi.OpHold && c.unit == nil:
 		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
+	// What a request takes is its own until an object has it (change, keepBooked). So an error at any place leaves
+	// nothing behind: made is unmapped and pending is given back below.
 	c.given, c.made, c.pending = fds, nil, nil
 	c.buryChannels()
 	r := none
+	// A verb may format or resize rings in the client's memory.
 	err := c.safely(func() (err error) {
 		r, err = handle(c, body, fds)
 		return err
@@ -216,6 +219,7 @@ func (c *session) end() {
 	}
 	defer c.reap()
 	all := make([]*object, 0, len(c.objects))
+	// By handle first, for the order among objects of one kind: it is the same in each run of a simulation.
 	for _, h := range slices.Sorted(maps.Keys(c.objects)) {
 		all = append(all, c.objects[h])
 	}
@@ -225,6 +229,7 @@ func (c *session) end() {
 			c.srv.log.Error("an object of a client that is gone cannot be closed", "kind", o.kind, "err", err)
 			continue // leak its memory: the device may still access it
 		}
+		// Closed is not unmapped: the worker's last turn may still be in the memory.
 		c.late = append(c.late, func() { c.release(o) })
 	}
 	c.objects = nil
@@ -237,6 +242,7 @@ func (c *session) end() {
 	c.unit.mu.Lock()
 	delete(c.unit.sessions, c)
 	c.unit.mu.Unlock()
+	// After the objects: its IDs and channels were on the account.
 	c.leaveCM()
 	c.closeDoorbells()
 	c.events.close()
@@ -318,6 +324,7 @@ func (c *session) hangUp() {
 	}
 	c.hungUp = true
 	close(c.ending)
+	// A deadline in the past ends reads that are under way, and leaves the descriptor to closeConn.
 	_ = c.conn.SetDeadline(time.Unix(1, 0))
 }
 
@@ -334,6 +341,7 @@ func (c *session) closeConn() {
 
 // Alloc maps the memory for rings that comes with the request (device.Tenant).
 func (c *session) Alloc(size int) (_ []byte, err error) {
+	// Booked before it is mapped, and given back after the unmapping: the accounts are never below what is there.
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
 		return nil, err
 	}
@@ -365,6 +373,7 @@ func (c *session) Fault(addr uintptr) {
 func (c *session) safely(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
+			// A panic for another reason is a bug, which must not look like a client's fault.
 			addr, ok := fault.Addr(v)
 			if !ok {
 				panic(v)
@@ -427,6 +436,7 @@ func eventOf(t ib.EventType, h abi.Handle) string {
 
 // add assigns a handle to an object.
 func (c *session) add(o *object) abi.Handle {
+	// Handles go up, so that one that a client closes by mistake twice is not another object yet; 0 means none.
 	for c.last++; c.last == 0 || c.objects[c.last] != nil; c.last++ {
 	}
 	o.handle = c.last
@@ -434,6 +444,7 @@ func (c *session) add(o *object) abi.Handle {
 	c.change(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Several handles of one target QP: the newest leads to the others.
 	o.also = c.handles[o.value]
 	c.handles[o.value] = o
 	return o.handle

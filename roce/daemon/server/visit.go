@@ -37,6 +37,7 @@ func (v *visits) enter(pid int32, uid uint32) *visit {
 		if v.byPID == nil {
 			v.byPID = map[int32]*visit{}
 		}
+		// Here the process has connected, so that /proc still has its name; at the end it may be gone.
 		one = &visit{pid: pid, uid: uid, comm: nameOf(pid), began: time.Now()}
 		v.byPID[pid] = one
 	}

@@ -62,6 +62,7 @@ type xrcd struct {
 // for the file's server, which may be a program of the client.
 func (c *session) fileOf(op abi.Op, fd int) (key domainKey, err error) {
 	var st unix.Statx_t
+	// Who can open the file may share the domain, as with ibv_open_xrcd, but only with processes of the same user.
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_BTIME, &st)
 	if err != nil {
 		return key, fmt.Errorf("%v: the file: %w: %w", op, ib.ErrInvalid, os.NewSyscallError("statx", err))
@@ -133,6 +134,7 @@ func (u *unit) share(key domainKey, flags uint32) (*domain, error) {
 	case d != nil && flags&abi.XRCDExclusive != 0:
 		return nil, driver.Refuse(op, "flags", flags, "without XRCDExclusive: the file has a domain", ib.ErrInvalid)
 	case d != nil:
+		// close holds both locks, too: a domain that is found here is not about to end.
 		d.life.Lock()
 		defer d.life.Unlock()
 		d.handles++
@@ -161,6 +163,7 @@ func (x *xrcd) close() error {
 		d.handles--
 		return nil
 	}
+	// It refuses while there are targets, or SRQs of any session.
 	if err := d.core.Close(); err != nil {
 		return err
 	}
@@ -194,6 +197,7 @@ func (d *domain) create(c *session) (*device.QP, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	if d.pd == nil {
+		// Without a worker: targets reach memory by the PDs of SRQs, each with the worker of its session.
 		pd, err := d.unit.dev.AllocPDFor(d, nil)
 		if err != nil {
 			return nil, err
@@ -206,6 +210,7 @@ func (d *domain) create(c *session) (*device.QP, error) {
 	}
 	q := made.(*device.QP)
 	d.targets[q.Num()] = q
+	// Under life, so that nobody opens or ends the target before its first opener is noted.
 	d.join(q, c)
 	return q, nil
 }
@@ -350,6 +355,7 @@ func (d *domain) QPFailed(f device.QPFailure) {
 	defer d.mu.Unlock()
 	for q, openers := range d.openers {
 		if q.Num() == f.Num && len(openers) > 0 {
+			// One line in the log for one failure, whoever has it open.
 			openers[0].QPFailed(f)
 			return
 		}

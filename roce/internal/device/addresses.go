@@ -51,6 +51,8 @@ func (t gidTable) held() (gids []ib.GID) {
 func (t gidTable) with(g ib.GID) *gidTable {
 	i := t.find(g, false)
 	if i < 0 {
+		// Another address's row before a new one, so that the table stays short. Should that one come back, it gets
+		// another index.
 		i = slices.IndexFunc(t, func(r gidRow) bool { return !r.held })
 	}
 	t = slices.Clone(t)
@@ -78,6 +80,7 @@ func (d *Device) SetAddresses(gids []ib.GID) error {
 	d.addresses.Lock()
 	defer d.addresses.Unlock()
 	var errs []error
+	// Removals first: they make room in a table that is full.
 	for i, row := range *d.gids.Load() {
 		if row.held && !slices.Contains(gids, row.gid) {
 			errs = append(errs, d.removeAddress(i, row.gid))
@@ -105,6 +108,7 @@ func (d *Device) addAddress(g ib.GID) error {
 			return err
 		}
 	}
+	// Last: packets to an address in the table arrive.
 	d.setGIDs(d.gids.Load().with(g))
 	return nil
 }

@@ -79,6 +79,7 @@ func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Vector 0 is what programs pass that do not care. Their CQs, and with them the QPs, are spread over the shards.
 	if c.home = d.shard(init.CompVector); init.CompVector == 0 {
 		c.home = d.nextShard()
 	}
@@ -124,10 +125,12 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.ring.Poll(wcs); n > 0 || len(wcs) == 0 {
+		// Completions that others' turns have brought: the application polls, so the loop stays aside.
 		c.empty = 0
 		c.home.Polled()
 		return n, nil
 	}
+	// Help takes a turn of the shard under mu. A turn never takes mu: it pushes into the device's end of the ring.
 	if c.empty++; c.empty < emptyPolls || !c.home.Help() {
 		return 0, nil
 	}
@@ -195,10 +198,13 @@ func (c *CQ) Resize(entries int) error {
 	if err != nil {
 		return err
 	}
+	// In steps, since a million completions take milliseconds, and the shard's other QPs must have their turns
+	// meanwhile. Other shards are kept out by the lock of the CQ, in each step; the application by mu, to the end.
 	if !c.home.InSteps(c.core.Resize(device)) {
 		return driver.Refuse("resize CQ", "Entries", entries,
 			"at least the completions that are in the queue; poll them first", ib.ErrInvalid)
 	}
+	// A tenant opens its end itself, in its process.
 	if c.tenant == nil {
 		c.ring, err = ring.OpenCQ(buf)
 	}
@@ -219,6 +225,7 @@ func (c *CQ) Close() error {
 	c.waiter.Close()
 	c.dev.cqs--
 	if c.channel != nil {
+		// An event that nobody has taken yet would name a closed CQ.
 		c.channel.forget(c)
 		c.channel.users.Add(-1)
 	}
@@ -254,6 +261,8 @@ func (d *Device) CreateChannel() (ib.Channel, error) {
 func (ch *Channel) notify(c *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	// One event for a CQ, however often it is armed: who takes it polls until the CQ is empty. The kernel's channels
+	// have one for each arming, and programs acknowledge them.
 	if c.pending {
 		return
 	}
@@ -280,6 +289,8 @@ func (ch *Channel) take() *CQ {
 	c := ch.queue[0]
 	ch.queue = append(ch.queue[:0], ch.queue[1:]...)
 	c.pending = false
+	// signal has room for one token, whatever the number of events. Who takes one passes it on, or a second
+	// goroutine would sleep beside an event.
 	if len(ch.queue) > 0 {
 		ch.wake()
 	}

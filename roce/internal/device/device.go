@@ -112,6 +112,8 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	if len(links) > 1 {
 		newTable = mr.NewSharedTable
 	}
+	// A peer that has one key must not guess the next: indices come in a random order, without repeats, and the
+	// variant is random too.
 	indices := sequence.New(rng, 24)               // the upper bits of a key
 	variants := newRand(opts.Seed, streamVariants) // used by the memory table only, under its lock
 	d.mem = newTable(maxMRs+maxMWs, func() ib.Key { return ib.Key(indices.Next())<<8 | ib.Key(variants.Uint32()&0xFF) })
@@ -128,6 +130,7 @@ func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	// QP 1 has its user before the loops begin: a MAD may come with the first turn.
 	d.cm, d.cmOwn = d.newCM(), cma.NewOwner(cma.Limits{})
 	d.engine.SetGSI(d.cm)
 	d.engine.Start()
@@ -141,12 +144,14 @@ func guidOf(gids []ib.GID) uint64 {
 	for _, g := range gids {
 		h.Write(g[:])
 	}
+	// In an EUI-64 bit 56 marks groups, and bit 57 numbers that no manufacturer has given.
 	return h.Sum64()&^(1<<56) | 1<<57
 }
 
 // Step is that of roce.Device, for Options.Manual.
 func (d *Device) Step(now ib.Instant) (more bool) {
 	d.stepped.Store(int64(now))
+	// Shards first: the workers carry out what they get in this step, and the answers are there in the next one.
 	more = d.engine.Step(now)
 	return d.workers.step() || more
 }
@@ -168,6 +173,8 @@ func (d *Device) Attr() ib.DeviceAttr {
 		MaxSRQ: maxSRQs, MaxSRQWR: maxQPWR, MaxSRQSGE: maxSGE, MaxXRCD: maxXRCDs,
 		MaxMcastGroup: maxMcastGroups, MaxMcastQP: maxMcastQPs, MaxQPRdAtomic: maxRdAtomic,
 		MaxQPInitRdAtom: maxRdAtomic,
+		// 4.096 us * 2^15 = 134 ms, as rdma_rxe says. Connection managers add it to the ACK timeout that they
+		// propose.
 		LocalCAAckDelay: 15,
 	}
 }
@@ -220,6 +227,8 @@ func (d *Device) Clock() (ib.Instant, error) {
 
 // SetPortState is that of roce.Device.
 func (d *Device) SetPortState(state ib.PortState) {
+	// QPs stay as they are when the port goes down, as on a NIC: their requests time out unless it comes back in
+	// time.
 	if d.port.Swap(uint32(state)) == uint32(state) {
 		return
 	}
@@ -275,6 +284,8 @@ func (d *Device) Alive(ctx context.Context) error {
 		select {
 		case <-pulse:
 			continue
+		// A pulse and the end of ctx may come together, and select chooses at random: a shard that has taken its
+		// turn is alive.
 		case <-ctx.Done():
 		}
 		select {
@@ -307,6 +318,8 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		return nil
 	}
+	// The connection manager first, while there are links for its DREQs and REJs. Then the QPs, for which a last ACK
+	// may leave; the engine closes when it has no more of them.
 	d.cm.Close()
 	d.engine.FlushGSI()
 	for q := range d.qps {

@@ -25,12 +25,14 @@ func (e *eventQueue) put(ev ib.Event) bool {
 	select {
 	case e.ready <- ev:
 		return true
+	// Callers may hold the lock of a shard: a program that does not read its events must not stop the port.
 	default:
 		return false
 	}
 }
 
 func (e *eventQueue) next(ctx context.Context) (ib.Event, error) {
+	// What is there comes first, even if the device is closed: the reason may be among it.
 	select {
 	case ev := <-e.ready:
 		return ev, nil

@@ -23,6 +23,7 @@ func (l *failures) add(f QPFailure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.list) == failuresMost {
+		// Each holds a recording, which has the latest packets of its QP.
 		l.list = slices.Delete(l.list, 0, 1)
 	}
 	l.list = append(l.list, f)
@@ -47,6 +48,7 @@ func (f *QPFailure) Story() story.Story {
 // Failures is that of roce.Device.
 func (d *Device) Failures() []story.Story {
 	d.failures.mu.Lock()
+	// A copy, as Story takes the lock of a shard, and add is called under one.
 	list := slices.Clone(d.failures.list)
 	d.failures.mu.Unlock()
 	stories := make([]story.Story, len(list))

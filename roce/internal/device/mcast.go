@@ -30,6 +30,8 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 	case members == nil && len(d.groups) == maxMcastGroups:
 		return limitError(op, "groups", maxMcastGroups)
 	}
+	// Only the first link joins: with a join on each, a datagram would arrive once for each shard. The shard that
+	// gets it hands it to those with members.
 	if members == nil {
 		if err := d.shard(0).Link().Join(group); err != nil {
 			return fmt.Errorf("%s %v: %w", op, group.Addr(), err)

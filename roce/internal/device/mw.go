@@ -58,8 +58,11 @@ func (w *MW) Bind(qp ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 		return driver.Refuse(op, "window", w.core.Type(),
 			"type 1; post a BindMW request for windows of type 2", ib.ErrInvalid)
 	}
+	// Binds of one window are posted in the order of their keys.
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// As ibv_bind_mw does, it gives out the next key before the request was carried out: later requests of the QP,
+	// which may carry the key to a peer, come after it.
 	key := ib.NextKey(w.key)
 	if _, err := q.PostSend([]ib.SendWR{{ID: id, Opcode: ib.WRBindMW, Flags: flags, RKey: key, Bind: b}}); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -78,6 +81,7 @@ func (w *MW) Close() error {
 	if err != nil {
 		return err
 	}
+	// A shard that found the window before may be copying by it.
 	w.pd.dev.engine.Quiesce()
 	return nil
 }

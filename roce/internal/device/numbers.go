@@ -20,6 +20,7 @@ func newRand(seed uint64, stream byte) *rand.Rand {
 	if seed == 0 {
 		_, _ = crand.Read(key[:]) // never fails
 	} else {
+		// For tests and simulations: keys and PSNs that can be predicted can be forged.
 		binary.LittleEndian.PutUint64(key[:], seed)
 		key[8] = stream
 	}

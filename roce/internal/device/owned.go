@@ -37,6 +37,7 @@ func owned[T object](d *Device, op, attr string, arg any) (T, error) {
 	}
 	o, ok := arg.(T)
 	switch {
+	// A nil pointer of the right type counts as none: its interface is not nil.
 	case arg == nil || ok && o == none:
 		return fail("an object of this device; none was given", ib.ErrInvalid)
 	case !ok || o.owner() != d:

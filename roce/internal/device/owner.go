@@ -34,6 +34,7 @@ func (o owner) QPEvent(q *engine.QP, t ib.EventType) {
 // CQNotify delivers the completion event that a CQ was armed for.
 func (o owner) CQNotify(c *qp.CQ) {
 	switch of := c.Owner.(*CQ); {
+	// A tenant's channels are in its process. A CQ with a channel has no waiter: Wait refuses it.
 	case of.tenant != nil:
 		of.tenant.Notify(of)
 	case of.channel != nil:

@@ -83,6 +83,8 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 		return nil, err
 	}
 	defer p.dev.mu.Unlock()
+	// Go does not move memory of the heap, and buf keeps it: the addresses hold as long as the MR. Nothing is
+	// pinned, for no hardware touches it.
 	core, err := p.dev.mem.Register(p.core, mr.Bytes(init.Buf), iova(&init, init.Access), init.Access)
 	if err != nil {
 		return nil, err
@@ -92,6 +94,7 @@ func (p *PD) RegMR(init ib.MRInit) (ib.MR, error) {
 
 // iova returns the address at which memory is registered with these rights.
 func iova(init *ib.MRInit, access ib.Access) uint64 {
+	// The pointer itself, as ibv_reg_mr has it: programs send pointers to their peers.
 	if init.IOVA == 0 && access&ib.ZeroBased == 0 {
 		return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf))))
 	}
@@ -134,6 +137,7 @@ func (m *MR) Rereg(mask ib.ReregMask, pd ib.PD, init ib.MRInit) error {
 func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// ZeroBased among the rights that are to hold decides about the address.
 	access := m.core.Access()
 	if mask&ib.ReregAccess != 0 {
 		access = init.Access
@@ -153,6 +157,7 @@ func (m *MR) rereg(mask ib.ReregMask, pd ib.PD, init *ib.MRInit) (gone <-chan st
 // memory may never return.
 func (m *MR) replace(change reregister, mask ib.ReregMask, pd ib.PD, mem mr.Memory, iova uint64,
 	access ib.Access) (gone <-chan struct{}, err error) {
+	// The old domain's worker may be in an access to the old memory, whichever domain the MR has then.
 	before := m.pd
 	if err := m.register(change, mask, pd, mem, iova, access); err != nil {
 		return nil, err
@@ -206,5 +211,6 @@ func (m *MR) Deregister() (gone <-chan struct{}, err error) {
 	if err := m.dev.mem.Deregister(m.core); err != nil && !errors.Is(err, ib.ErrClosed) {
 		return nil, err
 	}
+	// Also if it was deregistered before: who did that may still wait for the same turn.
 	return m.pd.letGo(), nil
 }

@@ -40,6 +40,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 		return nil, err
 	}
 	defer d.mu.Unlock()
+	// mu is held to the end, so that nobody closes a CQ, SRQ or domain between this check and count.
 	q, err := p.checkQP(&init)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	cfg.Trains = !d.opts.NoTrains
 	cfg.Probe = !d.opts.NoProbes
 	cfg.MaxLate = maxLate
+	// Nothing fails from here on: checkQP has seen a free number, and only CreateQP takes numbers.
 	q.count(1)
 	q.part = q.home.Add(engine.QPInit{Owner: q, App: p.tenant, Remote: p.tenant != nil, Config: cfg, Front: &q.front,
 		Worker: workerOf})
@@ -110,6 +112,8 @@ func (q *QP) chooseShard() *engine.Shard {
 	if q.sendCQ == nil {
 		return d.nextShard()
 	}
+	// A program that polls the CQ then drives the shard of its QPs (CQ.Poll), and completions of sends do not cross
+	// shards. Those of receives do, if the receive CQ is on another one.
 	return q.sendCQ.home
 }
 
@@ -206,6 +210,7 @@ func (q *QP) makeRings() (cfg qp.Config, err error) {
 	if recv > 0 && err == nil {
 		cfg.RQ, err = ring.NewRecv(buf[send:], c.MaxRecvWR, max(c.MaxRecvSGE, 1))
 	}
+	// A tenant maps the same memory, and opens its ends in its process.
 	if err != nil || q.pd.tenant != nil {
 		return cfg, err
 	}
@@ -240,6 +245,7 @@ func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct
 	const op = "modify QP"
 	var path link.Run
 	if mask&ib.AttrAV != 0 {
+		// One table for the check and for the path: the row that was checked is the one that packets carry.
 		gids := *q.pd.dev.gids.Load()
 		if err := checkSource(fmt.Sprintf("%s %#x", op, uint32(q.num)), &attr.AH, gids); err != nil {
 			return gone, err
@@ -247,6 +253,7 @@ func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct
 		path = gids.path(&attr.AH)
 		attr.AH.HopLimit = path.HopLimit // which Query returns, as Linux does
 	}
+	// Without Device.mu: QPs change their states side by side. A Close that comes between leaves part closed.
 	gone, open, err := q.part.Modify(&attr, mask, &path)
 	if !open { // closed concurrently
 		return gone, q.err(op)
@@ -312,6 +319,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.own("post send on QP"); err != nil {
 		return 0, err
 	}
+	// Under no lock of the device or the shard: front writes the ring, and the shard reads it.
 	n, _, err = q.front.PostSend(wrs)
 	if n > 0 {
 		q.part.Posted()
@@ -350,6 +358,7 @@ func (q *QP) Destroy() (gone <-chan struct{}) {
 	}
 	gone = q.drop()
 	delete(d.qps, q)
+	// After drop: no turn uses the CQs, the SRQ and the rings any more, so that they may be closed.
 	q.count(-1)
 	q.pd.core.Release(mr.UserQP)
 	return gone

@@ -114,6 +114,7 @@ func (q *SRQ) makeCore(device *ring.Recv, limit int) {
 	q.core.Owner = q
 	q.setLimit(limit)
 	if q.typ == ib.SRQXRC {
+		// Last: from here on a request may find the SRQ by its number.
 		d.engine.Each(func(s *engine.Shard) { s.SetSRQ(q.num, q.core) })
 	}
 }
@@ -130,6 +131,7 @@ func (q *SRQ) Query() (ib.SRQAttr, error) {
 		return ib.SRQAttr{}, err
 	}
 	var attr ib.SRQAttr
+	// The lock of any shard would do: where there are several the SRQ has one of its own.
 	q.pd.dev.shard(0).Locked(func() {
 		attr.MaxWR, attr.MaxSGE = q.core.Capacity()
 		attr.Limit = q.core.Limit()
@@ -161,6 +163,7 @@ func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	if mask&ib.SRQLimit != 0 && (attr.Limit < 0 || attr.Limit > size) {
 		return bad("Limit", attr.Limit, fmt.Sprintf("0 to MaxWR, %d", size))
 	}
+	// The size first: a limit may be above the old size, and if the size is refused the limit stays, too.
 	if mask&ib.SRQMaxWR != 0 {
 		if err := q.resize(size); err != nil {
 			return err
@@ -179,6 +182,7 @@ func (q *SRQ) resize(size int) error {
 	if err != nil {
 		return err
 	}
+	// In steps, as CQ.Resize; mu keeps PostRecv out until the ring has been replaced.
 	if !q.pd.dev.shard(0).InSteps(q.core.Resize(device)) {
 		return driver.Refuse("resize SRQ", "MaxWR", size,
 			"at least the number of posted receives; try again when messages have used some", ib.ErrInvalid)
@@ -212,6 +216,7 @@ func (q *SRQ) PostRecv(wrs []ib.RecvWR) (n int, err error) {
 		}
 		n++
 	}
+	// Nothing is rung: a responder looks for a receive when a message needs one.
 	q.ring.Publish()
 	return n, err
 }
@@ -242,6 +247,7 @@ func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 		if w := q.pd.worker(); w != nil {
 			gone = w.part.Drained()
 		}
+		// After forget: whoever gets the number next has no requests of this SRQ.
 		d.srqNums.put(q.num)
 		q.cq.srqs--
 		q.xrcd.srqs--

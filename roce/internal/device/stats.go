@@ -18,6 +18,7 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	var sum Stats
 	d.engine.Each(func(s *engine.Shard) {
+		// One shard at a time, between two of its turns: the sum is not of one moment.
 		st := s.Stats()
 		add(reflect.ValueOf(&sum.Stats).Elem(), reflect.ValueOf(&st).Elem())
 	})
@@ -29,6 +30,7 @@ func (d *Device) Stats() Stats {
 // add adds the counters of v to those of sum. Of strings it keeps the first that is not empty.
 func add(sum, v reflect.Value) {
 	for i := range v.NumField() {
+		// By reflection, so that no counter can be forgotten here.
 		switch to, from := sum.Field(i), v.Field(i); from.Kind() {
 		case reflect.Struct:
 			add(to, from)

@@ -108,6 +108,7 @@ func (p *PD) RegMemory(mem mr.Memory, iova uint64, access ib.Access) (*MR, error
 		return nil, err
 	}
 	defer p.dev.mu.Unlock()
+	// Nothing here keeps mem alive or mapped: the caller does, until Deregister's gone is closed.
 	core, err := p.dev.mem.Register(p.core, mem, iova, access)
 	if err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ func (l *lostPeers) note(peer ib.GID, errno int, now ib.Instant) {
 	defer l.mu.Unlock()
 	row := l.find(peer)
 	if row == nil {
+		// In turn, so that a flood of forged messages pushes out hints and nothing else.
 		row = &l.last[l.next]
 		l.next = (l.next + 1) % len(l.last)
 	}
