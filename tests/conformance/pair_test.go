@@ -105,9 +105,9 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestShards pairs devices of several shards, which have a goroutine each: a device with itself, two over UDP, and two
+// TestSharded pairs devices of several shards, which have a goroutine each: a device with itself, two over UDP, and two
 // in memory, whose packets arrive where they should, or all by the link of one.
-func TestShards(t *testing.T) {
+func TestSharded(t *testing.T) {
 	t.Parallel()
 	inMemory := func(shards int, o mem.Options) func(t *testing.T) (here, there Party) {
 		return func(t *testing.T) (here, there Party) {

@@ -69,7 +69,7 @@ func TestPrograms(t *testing.T) {
 	}
 	defer os.RemoveAll(b.dir)
 	t.Run("rows", func(t *testing.T) {
-		require.Parallel(3)
+		require.Parallel(2)
 		for _, r := range table() {
 			if !r.ci {
 				continue

@@ -20,7 +20,7 @@ const besideTimeout = 3 * time.Minute
 func TestBeside(t *testing.T) {
 	require.FullRun(t, "goroced starts a dozen times in an emulated guest")
 	programs := buildCM(t)
-	libs := buildLibraries(t, programs["goroced"])
+	libs := buildLibraries(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		lab.Row(t, "devices", func(t testing.TB) {
 			ctx, cancel := context.WithTimeout(t.Context(), besideTimeout)

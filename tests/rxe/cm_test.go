@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -83,30 +81,6 @@ type cmPrograms map[string]string
 
 // guestTool is the path of cmtool in the guest.
 const guestTool = "/usr/bin/cmtool"
-
-// buildCM compiles our programs, and cmtool for the guest.
-func buildCM(t *testing.T) cmPrograms {
-	t.Helper()
-	lab.Require(t, lab.Kernels()...)
-	require.Command(t, "gcc")
-	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
-		require.Missing(t, "needs librdmacm-dev: %v", err)
-	}
-	goroced := build(t)
-	dir := filepath.Dir(goroced)
-	programs := cmPrograms{"goroced": goroced, "cmpeer": filepath.Join(dir, "cmpeer"),
-		"cmtool": filepath.Join(dir, "cmtool")}
-	for _, cmd := range []*exec.Cmd{
-		exec.Command("go", "build", "-o", programs["cmpeer"], "./cmd/cmpeer"),
-		exec.Command("gcc", "-Wall", "-Wextra", "-Werror", "-o", programs["cmtool"], "testdata/cmtool.c", "-lrdmacm",
-			"-libverbs"),
-	} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-		}
-	}
-	return programs
-}
 
 // cmPlay has a guest, and the programs and the link for tests with it.
 type cmPlay struct {

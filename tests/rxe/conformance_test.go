@@ -9,9 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -48,7 +46,7 @@ type choice struct{ cases, part string }
 // halves in one guest, which shows that the suite asks for what rdma_rxe does.
 func TestConformance(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
-	withRNIC, software := buildConformance(t, "rnic"), buildConformance(t, "")
+	software, withRNIC := buildConformance(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		r := &suite{kernel: kernel, software: software, guest: withRNIC}
 		if kernel == lab.Linux612 {
@@ -117,30 +115,6 @@ func (r *suite) loseCM(t *testing.T, pair [2]string) {
 		}
 	}
 	t.Error("no message was lost")
-}
-
-// buildConformance compiles the command in a directory from which any user can run it.
-func buildConformance(t *testing.T, tag string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "goroce-conformance-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "conformance")
-	cmd := exec.Command("go", "build", "-tags", tag, "-o", path, "../conformance/cmd/conformance")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if tag != "" {
-		requireHeaders(t)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
 }
 
 type suite struct {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -94,16 +93,6 @@ func libraryRows() []cmRow {
 	return rows
 }
 
-// buildLibraries builds the libraries for programs in C beside goroced, and returns their folder.
-func buildLibraries(t *testing.T, goroced string) string {
-	t.Helper()
-	libs, err := dropin.Build(t.Context(), filepath.Dir(goroced))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return libs
-}
-
 // newLibraryPlay returns a play whose programs at our end run over the library and a daemon of its own.
 func newLibraryPlay(t testing.TB, programs cmPrograms, libs string, kernel lab.Kernel, family string) *cmPlay {
 	t.Helper()
@@ -116,7 +105,7 @@ func newLibraryPlay(t testing.TB, programs cmPrograms, libs string, kernel lab.K
 // TestDropinCM runs programs that connect by address over the library, as nobody, against the same on rdma_rxe.
 func TestDropinCM(t *testing.T) {
 	programs := buildCM(t)
-	libs := buildLibraries(t, programs["goroced"])
+	libs := buildLibraries(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range rowsFor(kernel, libraryRows(), cmRow.tool, cmRow.line) {
 			lab.Row(t, r.line(), func(t testing.TB) {
@@ -130,7 +119,7 @@ func TestDropinCM(t *testing.T) {
 func TestDropinRstreamSizes(t *testing.T) {
 	require.FullRun(t, "rows of the tool show most of it, too")
 	programs := buildCM(t)
-	libs := buildLibraries(t, programs["goroced"])
+	libs := buildLibraries(t)
 	rows := libraryRows()
 	row := rows[slices.IndexFunc(rows, func(r cmRow) bool { return r.name == "rstream" && r.family == v4 })]
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {

@@ -91,7 +91,7 @@ func TestDropin(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	require.Command(t, "cc")
 	goroced := build(t)
-	libs := buildLibraries(t, goroced)
+	libs := buildLibraries(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, r := range rowsFor(kernel, dropinRows(), dropinRow.tool, dropinRow.name) {
 			lab.Row(t, r.name(), func(t testing.TB) {

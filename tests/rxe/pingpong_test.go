@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,8 +14,6 @@ import (
 
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
-
-func TestMain(m *testing.M) { lab.Main(m) }
 
 // rowTimeout bounds one row, both tools.
 const rowTimeout = 60 * time.Second
@@ -37,26 +33,6 @@ func TestPingpong(t *testing.T) {
 			})
 		}
 	})
-}
-
-// build compiles goroced in a directory from which any user can run it.
-func build(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "goroce-rxe-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "goroced")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/goroced")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
 }
 
 type pingpong struct {

@@ -2,15 +2,11 @@ package rxe
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -39,31 +35,6 @@ func TestRnic(t *testing.T) {
 			}
 		})
 	})
-}
-
-// requireHeaders skips the test where package rnic cannot be built.
-func requireHeaders(t *testing.T) {
-	t.Helper()
-	for _, header := range []string{"infiniband/verbs.h", "rdma/rdma_cma.h"} {
-		if _, err := os.Stat("/usr/include/" + header); err != nil {
-			require.Missing(t, "package rnic needs libibverbs-dev and librdmacm-dev (.ci/packages installs them): %v",
-				err)
-		}
-	}
-}
-
-// buildRnicTest compiles the tests of package rnic.
-func buildRnicTest(t *testing.T) string {
-	t.Helper()
-	require.Command(t, "gcc")
-	requireHeaders(t)
-	path := filepath.Join(t.TempDir(), "rnic.test")
-	cmd := exec.Command("go", "test", "-c", "-tags", "rnic", "-o", path, "../../roce/rnic")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go test -c -tags rnic: %v\n%s", err, out)
-	}
-	return path
 }
 
 // skips matches the lines about skipped tests in a guest's report.

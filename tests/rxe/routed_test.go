@@ -65,7 +65,7 @@ func TestRouted(t *testing.T) {
 	lab.Require(t, lab.Kernels()...)
 	require.Command(t, "cc")
 	goroced := build(t)
-	libs := buildLibraries(t, goroced)
+	libs := buildLibraries(t)
 	lab.ForEachKernel(t, func(t *testing.T, kernel lab.Kernel) {
 		for _, program := range []string{"ibv_rc_pingpong", "ibv_ud_pingpong"} {
 			lab.Row(t, program, func(t testing.TB) {

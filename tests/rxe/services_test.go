@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 
-	"github.com/goroce/goroce/tests/require"
 	"github.com/goroce/goroce/tests/rxe/lab"
 )
 
@@ -182,18 +179,4 @@ func TestServicesOnRNIC(t *testing.T) {
 			})
 		}
 	})
-}
-
-// buildRNIC compiles goroced with libibverbs and librdmacm, for the guest, which has the libraries.
-func buildRNIC(t *testing.T) string {
-	t.Helper()
-	require.Command(t, "gcc")
-	requireHeaders(t)
-	path := filepath.Join(t.TempDir(), "goroced")
-	cmd := exec.Command("go", "build", "-tags", "rnic", "-o", path, "../../cmd/goroced")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build -tags rnic: %v\n%s", err, out)
-	}
-	return path
 }

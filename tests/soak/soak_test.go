@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	soakTime = flag.Duration("soak.time", 30*time.Second, "how long TestSoak plays, some 20 s at least")
+	soakTime = flag.Duration("soak.time", 20*time.Second, "how long TestSoak plays, some 20 s at least")
 	soakSeed = flag.Uint64("soak.seed", 0, "seed of TestSoak (default: random)")
 )
 

@@ -17,7 +17,7 @@
 //
 // Tests share guests, since booting costs seconds:
 //
-//	func TestMain(m *testing.M) { lab.Main(m) }
+//	func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 //
 //	func TestPeer(t *testing.T) {
 //		l := lab.Shared(t, lab.Linux61)

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/goroce/tests/require"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
 // pair returns the lab that most tests use: two guests, the first with 6.1, the second with
 // the newest kernel of this run.

@@ -24,17 +24,16 @@ type sharedLab struct {
 	err error
 }
 
-// Main runs the tests of a package that uses Shared, and closes the shared labs; it
-// does not return. Call it from TestMain. It prints which rows were tried twice; see
-// [Row].
-func Main(m *testing.M) {
+// Main runs the tests of a package that uses Shared, and closes the shared labs. It returns the
+// exit code for TestMain. It prints which rows were tried twice; see [Row].
+func Main(m *testing.M) int {
 	code := m.Run()
 	reportRetried()
 	if err := closeShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	return code
 }
 
 // Shared returns the lab with one guest for each kernel, or with one guest with 6.1
