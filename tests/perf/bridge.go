@@ -39,28 +39,41 @@ func newBridge(ctx context.Context, id WireID) (*wire, error) {
 }
 
 func buildBridge(a, b netns.NsHandle, mtu int) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = "br0", mtu
-	br0 := &netlink.Bridge{LinkAttrs: attrs}
-	if err := netlink.LinkAdd(br0); err != nil {
+	if err := addBridge(mtu); err != nil {
 		return err
 	}
-	for name, end := range map[string]netns.NsHandle{"near": a, "far": b} {
-		if err := addVeth(name, ethDev, end); err != nil {
-			return err
-		}
-		port, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetMaster(port, br0); err != nil {
-			return err
-		}
-		if err := setUp(name, mtu); err != nil {
-			return err
-		}
+	return errors.Join(addPort("near", a, mtu), addPort("far", b, mtu))
+}
+
+const bridgeDev = "br0"
+
+// addBridge creates a bridge in the thread's namespace.
+func addBridge(mtu int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = bridgeDev, mtu
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return err
 	}
-	return setUp("br0", mtu)
+	return setUp(bridgeDev, mtu)
+}
+
+// addPort connects a namespace to the bridge in the thread's namespace.
+func addPort(name string, end netns.NsHandle, mtu int) error {
+	if err := addVeth(name, ethDev, end); err != nil {
+		return err
+	}
+	port, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	br0, err := netlink.LinkByName(bridgeDev)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMaster(port, br0); err != nil {
+		return err
+	}
+	return setUp(name, mtu)
 }
 
 // segment makes the kernel cut runs into single packets before it passes them to the interface.

@@ -119,8 +119,11 @@ func child(text []byte, out io.Writer) error {
 }
 
 func (j *Job) do() (Result, error) {
-	if j.Kind == daemonKind {
+	switch j.Kind { // those without one other end
+	case daemonKind:
 		return Result{}, serveDevice(j)
+	case gatherKind:
+		return gather(j)
 	}
 	kind, ok := kinds[j.Kind]
 	if !ok {

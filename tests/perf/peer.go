@@ -36,12 +36,38 @@ func meet(ctx context.Context, j *Job) (*peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("meet the other end: %w", err)
 	}
+	return newPeer(ctx, conn), nil
+}
+
+func newPeer(ctx context.Context, conn net.Conn) *peer {
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return &peer{conn: conn, enc: json.NewEncoder(conn), dec: json.NewDecoder(conn), done: make(chan struct{})}, nil
+	return &peer{conn: conn, enc: json.NewEncoder(conn), dec: json.NewDecoder(conn), done: make(chan struct{})}
+}
+
+// meetAll connects an end with as many others as the job has QPs.
+func meetAll(ctx context.Context, j *Job) (peers []*peer, err error) {
+	l, err := listen(j)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for range j.QPs {
+		conn, err := l.Accept()
+		if err != nil {
+			return peers, fmt.Errorf("meet the other ends: %w", err)
+		}
+		peers = append(peers, newPeer(ctx, conn))
+	}
+	return peers, nil
+}
+
+func listen(j *Job) (*net.TCPListener, error) {
+	return net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(j.Self, controlPort)))
 }
 
 func accept(ctx context.Context, j *Job) (net.Conn, error) {
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(j.Self, controlPort)))
+	l, err := listen(j)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ const (
 	everyMTU    places = iota // veth, at each MTU
 	firstMTU                  // veth, at the first one
 	lossy                     // bridges that lose packets, at the first MTU
+	incastRows                // many namespaces, at the first MTU
 	xdpRows                   // veth pairs of their own, at the first MTU: an XDP program changes their offloads
 	guests                    // guests of the lab, with -vm
 	lossyGuests               // the same guests, with loss
@@ -203,7 +204,7 @@ var losses = []float64{0, 0.1, 1}
 // rows returns every row on a wire.
 func rows(on places) []Row {
 	var list []Row
-	for _, r := range slices.Concat(table, dropinRows) {
+	for _, r := range slices.Concat(table, dropinRows, incastTable()) {
 		if r.On == on {
 			list = append(list, r)
 		}

@@ -81,6 +81,8 @@ func TestBars(t *testing.T) {
 		"ib_send_lat 8 B, dropin, memfd: at most 1.15 x RC SEND 8 B, ping-pong, daemons, memfd":                   1,
 		"system calls of ib_write_bw 64 KiB, dropin: at most 0.001":                                               1,
 		"system calls of ib_send_lat 8 B, dropin: at most 0.001":                                                  1,
+		"RC WRITE 64 KiB, 64 into one, daemons: at least 0.8":                                                     1,
+		"CPU of RC WRITE 64 KiB, 64 into one, daemons: at most 1.5 x CPU of RC WRITE 64 KiB, 1 into one, daemons": 1,
 		"100 idle QPs of a daemon, its memory: at most 64":                                                        1,
 		"100 idle QPs of daemons, CPU of both ends: at most 1":                                                    1,
 	}

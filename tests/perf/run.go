@@ -61,6 +61,8 @@ func (o *Options) plans() []plan {
 		id := WireID{Kind: bridge, MTU: o.MTUs[0], Loss: loss}
 		add(id, rows(lossy), func(ctx context.Context) (*wire, error) { return newBridge(ctx, id) })
 	}
+	id = WireID{Kind: incast, MTU: o.MTUs[0]}
+	add(id, rows(incastRows), func(context.Context) (*wire, error) { return newIncast(id) })
 	if o.VM {
 		g := &guestPair{mtu: o.MTUs[0]}
 		for _, loss := range losses {

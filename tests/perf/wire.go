@@ -29,6 +29,7 @@ type site interface {
 type wire struct {
 	WireID
 	near, far site
+	senders   []*namespace // of an in-cast, the far end among them
 	// enter sets up what this wire shares with others; nil if it shares nothing.
 	enter func(context.Context) error
 	close func()
@@ -46,6 +47,7 @@ const (
 	veth   = "veth"
 	xdp    = "xdp"
 	bridge = "bridge"
+	incast = "incast"
 	vm     = "vm"
 )
 
@@ -62,6 +64,7 @@ var wireNames = map[string]string{
 	veth:   "two namespaces, veth",
 	xdp:    "two namespaces, veth for XDP",
 	bridge: "two namespaces, bridge",
+	incast: "65 namespaces, bridge, 1 Gb/s into one of them",
 	vm:     "two emulated guests",
 }
 
