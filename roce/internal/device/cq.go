@@ -134,6 +134,9 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	if c.empty++; c.empty < emptyPolls || !c.home.Help() {
 		return 0, nil
 	}
+	// What the turn has brought may be in memory. The program looks there after this poll; if it polls once more before
+	// it acts, that poll takes no further turn.
+	c.empty = emptyPolls - 2
 	return c.ring.Poll(wcs), nil
 }
 
