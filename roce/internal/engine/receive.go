@@ -93,16 +93,25 @@ func (r *receiver) fromLink() []link.Run {
 	return in
 }
 
-// limit lets the next batch have about rxBytes, if its runs are as long as these.
+// limit lets the next batch have about rxBytes, if its runs are as long as these. Where runs come one by one, it has one
+// run, or else the link would look for another one before it returns the first; where there are more it grows.
 func (r *receiver) limit(in []link.Run) {
 	bytes := r.copied
 	for i := range in {
 		bytes += len(in[i].Buf)
 	}
-	if bytes > 0 && len(in) > 0 {
-		r.most = max(1, min(rxBytes*len(in)/bytes, rxRuns))
-	}
 	r.copied = 0
+	switch {
+	case len(in) == r.most:
+		r.most *= 2
+	case len(in) <= 1:
+		r.most = 1
+	default:
+		r.most = rxRuns
+	}
+	if bytes > 0 {
+		r.most = max(1, min(r.most, rxBytes*len(in)/bytes, rxRuns))
+	}
 }
 
 // process processes the next TurnFrames frames of a batch. It reports whether there were any. A peer whose
