@@ -94,7 +94,8 @@ func (r *receiver) fromLink() []link.Run {
 }
 
 // limit lets the next batch have about rxBytes, if its runs are as long as these. Where runs come one by one, it has one
-// run, or else the link would look for another one before it returns the first; where there are more it grows.
+// run, or else the link would look for another one before it returns the first, which takes a socket long; where there
+// are more it grows. Shards in virtual time have simulated links, which need no look.
 func (r *receiver) limit(in []link.Run) {
 	bytes := r.copied
 	for i := range in {
@@ -102,6 +103,8 @@ func (r *receiver) limit(in []link.Run) {
 	}
 	r.copied = 0
 	switch {
+	case r.s.engine.opts.Manual:
+		r.most = rxRuns
 	case len(in) == r.most:
 		r.most *= 2
 	case len(in) <= 1:
