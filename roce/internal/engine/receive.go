@@ -93,9 +93,9 @@ func (r *receiver) fromLink() []link.Run {
 	return in
 }
 
-// limit lets the next batch have about rxBytes, if its runs are as long as these. Where runs come one by one, it has one
-// run, or else the link would look for another one before it returns the first, which takes a socket long; where there
-// are more it grows. Shards in virtual time have simulated links, which need no look.
+// limit lets the next batch have about rxBytes, if its runs are as long as these. Where runs come one by one, it has
+// one run, or else the link would look for another one before it returns the first, which takes a socket long; where
+// there are more it grows. Shards in virtual time have simulated links, which need no look.
 func (r *receiver) limit(in []link.Run) {
 	bytes := r.copied
 	for i := range in {
