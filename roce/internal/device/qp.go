@@ -322,7 +322,7 @@ func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	// Under no lock of the device or the shard: front writes the ring, and the shard reads it.
 	n, _, err = q.front.PostSend(wrs)
 	if n > 0 {
-		q.part.Posted()
+		q.part.Posted(wrs[:n])
 	}
 	return n, err
 }

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/goroce/goroce/ib"
 )
 
 // An application that polls an empty CQ drives the shard itself, on its own thread, which
@@ -113,17 +115,24 @@ func (q *QP) Ring() { q.shard.ring(q) }
 
 // Posted rings the QP's doorbell for new send requests. If the application drives the shard by
 // polling, and nothing is in flight to the destination, Posted sends at once on the caller's
-// thread, for latency. Otherwise requests gather until the next turn, and are sent in longer runs.
-func (q *QP) Posted() {
+// thread, for latency. Likewise if short requests make a long run by themselves: the next turn would
+// look for frames first. Otherwise requests gather until the next turn, and are sent in longer runs.
+func (q *QP) Posted(wrs []ib.SendWR) {
 	s := q.shard
 	s.ring(q)
 	if !s.poller.aside.Load() || !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
-	if s.poller.aside.Load() && !s.closed && q.flow != nil && q.flow.account.Idle() {
+	if s.poller.aside.Load() && !s.closed && q.flow != nil && (longRun(wrs) || q.flow.account.Idle()) {
 		s.clock()
 		s.takeDoorbells()
 		s.tx.drain()
 	}
+}
+
+// longRun reports whether there are many requests, and the first one is short.
+func longRun(wrs []ib.SendWR) bool {
+	const many, short = 32, 512
+	return len(wrs) >= many && len(wrs[0].SGL) <= 1 && (len(wrs[0].SGL) == 0 || wrs[0].SGL[0].Length <= short)
 }
