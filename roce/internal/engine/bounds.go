@@ -28,8 +28,8 @@ const (
 	// of frames they send: the QP that exceeds it is the last one. A request that is taken out of its
 	// ring counts for requestBytes besides, as it is work even if it needs no packet.
 	TurnQPs      = 64
-	TurnBytes    = 256 << 10
-	requestBytes = 128
+	TurnBytes    = 768 << 10
+	requestBytes = 384
 
 	// AppTurn is how many packets one application may send before the next one's turn, and how many
 	// go to one of its peers before the next peer's turn. A QP's turn that begins within this number

@@ -36,7 +36,7 @@
 //	doorbells            64 QPs, the applications by turns of 8; each flushes 64 requests in ERR
 //	timers               64 QPs
 //	datagrams of QP 1    64, and 16 deadlines of the connection manager for each
-//	sends                64 QPs and 256 KiB; 64 packets of each QP, all of them of the last one. The
+//	sends                64 QPs and 768 KiB; 64 packets of each QP, all of them of the last one. The
 //	                     applications by turns of 64 packets; within one its peers, likewise;
 //	                     for a peer its QPs
 //
