@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 var (
 	forwardFull = flag.Bool("forward.full", false,
 		"TestForwarder plays every network, with every tool, both ways and between two guests")
+	forwardLoss = flag.Bool("forward.loss", false,
+		"TestForwarder measures the rates of 200 messages at losses of 1, 3 and 5 %, instead")
 	forwardSeed = flag.Uint64("forward.seed", 1, "seed of the networks of TestForwarder")
 )
 
@@ -58,6 +61,14 @@ var forwardRows = []forwardRow{
 	{name: "bottleneck", net: wrap.FaultConfig{Rate: 1e8, Buffer: 2 * time.Millisecond}, timeout: 17},
 }
 
+// lossRows are the networks of -forward.loss.
+var lossRows = []forwardRow{
+	{name: "perfect", timeout: 14},
+	{name: "loss=1%", net: wrap.FaultConfig{Drop: 0.01}, timeout: 14},
+	{name: "loss=3%", net: wrap.FaultConfig{Drop: 0.03}, timeout: 14},
+	{name: "loss=5%", net: wrap.FaultConfig{Drop: 0.05}, timeout: 14},
+}
+
 // forwardTool is a tool, and the equivalent command of goroced. In the commands $ME and $PEER
 // are addresses, $GID the index of $ME in a guest, $T the local ACK timeout, $N the iterations.
 type forwardTool struct {
@@ -66,7 +77,7 @@ type forwardTool struct {
 	theirClient, ourClient string
 	count                  int
 	port                   int
-	byCM                   bool
+	byCM, bandwidth        bool
 	rate                   *regexp.Regexp // the rate in the client's output; nil if only success counts
 	unit                   string
 }
@@ -88,8 +99,8 @@ func perfTool(op string) forwardTool {
 	theirs := "ib_" + op + "_bw -d rxe0 -x $GID -F -n $N"
 	ours := "perf " + op + " bw -x 0 -n $N -u $T --timeout 60s"
 	rate := regexp.MustCompile(`(?m)^ *65536 +[0-9]+ +[0-9.]+ +([0-9.]+) `) // the average
-	return forwardTool{name: op + "_bw", count: 20, port: listenPort, theirs: theirs, theirClient: theirs + " $PEER",
-		ours: ours, ourClient: ours + " $PEER", rate: rate, unit: "MB/s"}
+	return forwardTool{name: op + "_bw", bandwidth: true, count: 20, port: listenPort, theirs: theirs,
+		theirClient: theirs + " $PEER", ours: ours, ourClient: ours + " $PEER", rate: rate, unit: "MB/s"}
 }
 
 // forwardPair has the indexes of the client and the server: goroced ("us"), or a guest.
@@ -111,7 +122,8 @@ const slowest = 0.2
 
 // TestForwarder runs tools over bad networks between goroce and rdma_rxe, and between two
 // rdma_rxe, and prints the outcome of each. If rxe to rxe succeeds goroce must succeed, too;
-// where it is much slower, the output says so. The short table has no second guest; there goroce must succeed.
+// where it is much slower, the output says so. The tables without -forward.full have no second guest; there goroce must
+// succeed.
 func TestForwarder(t *testing.T) {
 	kernels := []lab.Kernel{lab.Linux61} // the guest that other tests of a usual run have booted
 	pairs := []forwardPair{{us, 1}, {1, us}}
@@ -124,17 +136,24 @@ func TestForwarder(t *testing.T) {
 	lab.Shared(t, kernels...) // boot the lab before the rows
 	var lines []*forwardPlay
 	short := 0 // networks of the short table
-	for _, row := range forwardRows {
-		if !row.short && !*forwardFull {
+	rows, tools := forwardRows, forwardTools
+	if *forwardLoss {
+		rows, tools = lossRows, slices.DeleteFunc(slices.Clone(tools), func(t forwardTool) bool { return !t.bandwidth })
+	}
+	for _, row := range rows {
+		if !row.short && !*forwardFull && !*forwardLoss {
 			continue
 		}
 		short++ // the short table has a cell for each tool and pair
 		t.Run(row.name, func(t *testing.T) {
 			p := &forwardPlay{T: t, kernels: kernels, goroced: goroced, row: row, cells: map[string]outcome{}}
 			lines = append(lines, p)
-			for j, tool := range forwardTools {
+			for j, tool := range tools {
+				if *forwardLoss {
+					tool.count = 200
+				}
 				for k, pair := range pairs {
-					if *forwardFull || (j*len(pairs)+k)%3 == short%3 {
+					if *forwardFull || *forwardLoss || (j*len(pairs)+k)%3 == short%3 {
 						p.cells[tool.name+" "+pair.String()] = p.cell(tool, pair)
 					}
 				}
