@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/pprof"
+	"sync"
 	"time"
 
 	"github.com/goroce/goroce/ib"
@@ -157,35 +158,40 @@ func (e *SkipError) Error() string { return "skipped: " + e.Reason }
 func pair(j Job) measure {
 	return func(ctx context.Context, w *wire, o *Options) (Result, error) {
 		j.MTU, j.Duration, j.Profile = w.MTU, o.Duration, o.profile != nil
-		near, far := j, j
+		far := j
 		far.Far = true
-		ctx, cancel := context.WithTimeout(ctx, j.timeout())
-		defer cancel()
-		type outcome struct {
-			Result
-			err error
+		r, err := together(ctx, o, task{w.near, w.far, j}, task{w.far, w.near, far})
+		if skip := cmp.Or(r[0].Skip, r[1].Skip); skip != "" {
+			return Result{}, &SkipError{skip}
 		}
-		theirs := make(chan outcome)
-		go func() {
-			r, err := runHalf(ctx, w.far, w.near, far, o)
-			if err != nil {
+		if err != nil {
+			return Result{}, err
+		}
+		return merge(r[0], r[1]), nil
+	}
+}
+
+// task is a Job of one end.
+type task struct {
+	self, peer site
+	job        Job
+}
+
+// together runs tasks that need each other, and returns their results. When one has failed the others have to end soon.
+func together(ctx context.Context, o *Options, tasks ...task) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, tasks[0].job.timeout())
+	defer cancel()
+	results, failed := make([]Result, len(tasks)), make([]error, len(tasks))
+	var running sync.WaitGroup
+	for i, t := range tasks {
+		running.Go(func() {
+			if results[i], failed[i] = runHalf(ctx, t.self, t.peer, t.job, o); failed[i] != nil {
 				time.AfterFunc(grace, cancel)
 			}
-			theirs <- outcome{r, err}
-		}()
-		a, err := runHalf(ctx, w.near, w.far, near, o)
-		if err != nil {
-			time.AfterFunc(grace, cancel)
-		}
-		b := <-theirs
-		switch {
-		case a.Skip != "" || b.Skip != "":
-			return Result{}, &SkipError{cmp.Or(a.Skip, b.Skip)}
-		case err != nil || b.err != nil:
-			return Result{}, errors.Join(err, b.err)
-		}
-		return merge(a, b.Result), nil
+		})
 	}
+	running.Wait()
+	return results, errors.Join(failed...)
 }
 
 // runHalf runs j at one end.

@@ -69,14 +69,24 @@ func openDevice(j *Job) (roce.Device, error) {
 
 // connected opens an end whose QPs are connected. The caller closes the device.
 func connected(j *Job, p *peer) (*end, error) {
+	e, err := openQPs(j)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.connect(p); err != nil {
+		_ = e.dev.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// openQPs opens an end with its QPs. The caller closes the device.
+func openQPs(j *Job) (*end, error) {
 	e, err := openEnd(j)
 	if err != nil {
 		return nil, err
 	}
-	if err = e.addQPs(j); err == nil {
-		err = e.connect(p)
-	}
-	if err != nil {
+	if err := e.addQPs(j); err != nil {
 		_ = e.dev.Close()
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package perf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -106,39 +105,24 @@ func incastOf(n int) measure {
 		j := stream(ib.WRWrite, 64<<10)
 		j.Depth, j.Events, j.Memory, j.RecvBuffer, j.User = incastDepth, true, memfd, userRecv, true
 		j.MTU, j.Duration = w.MTU, 4*o.Duration // windows have to settle
-		ctx, cancel := context.WithTimeout(ctx, j.timeout())
-		defer cancel()
-		type outcome struct {
-			Result
-			err error
-		}
-		outcomes := make(chan outcome)
-		run := func(self, peer site, j Job) {
-			r, err := runHalf(ctx, self, peer, j, o)
-			outcomes <- outcome{r, err}
-		}
 		receiver := j
 		receiver.Kind, receiver.Far, receiver.QPs = gatherKind, true, n
-		go run(w.near, w.far, receiver)
+		tasks := []task{{w.near, w.far, receiver}}
 		for _, s := range w.senders[:n] {
-			go run(s, w.near, j)
+			tasks = append(tasks, task{s, w.near, j})
+		}
+		results, err := together(ctx, o, tasks...)
+		if err != nil {
+			return Result{}, err
 		}
 		sum := Result{Seconds: 1}
-		var failed []error
-		for range n + 1 {
-			r := <-outcomes
-			if r.err != nil {
-				failed = append(failed, r.err)
-				cancel() // nobody waits for the others
-				continue
-			}
-			// The intervals of the processes differ a little.
+		for _, r := range results { // the intervals of the processes differ a little
 			sum.Bytes += r.Bytes / r.Seconds
 			sum.Packets += r.Packets / r.Seconds
 			sum.Messages += r.Messages / r.Seconds
 			sum.CPU += r.CPU / r.Seconds
 		}
-		return sum, errors.Join(failed...)
+		return sum, nil
 	}
 }
 
@@ -149,14 +133,11 @@ const gatherKind = "gather"
 func gather(j *Job) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.timeout())
 	defer cancel()
-	e, err := openEnd(j)
+	e, err := openQPs(j)
 	if err != nil {
 		return Result{}, err
 	}
 	defer e.dev.Close()
-	if err := e.addQPs(j); err != nil {
-		return Result{}, err
-	}
 	peers, err := meetAll(ctx, j)
 	for i, p := range peers {
 		defer p.conn.Close()

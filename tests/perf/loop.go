@@ -12,14 +12,11 @@ import (
 // loopNear plays ping-pong with itself, with two QPs of one device that are connected to each other. So only the device
 // takes part, and its daemon if there is one.
 func loopNear(j *Job, p *peer) (Result, error) {
-	e, err := openEnd(j)
+	e, err := openQPs(j)
 	if err != nil {
 		return Result{}, err
 	}
 	defer e.dev.Close()
-	if err := e.addQPs(j); err != nil {
-		return Result{}, err
-	}
 	if err := e.loop(); err != nil {
 		return Result{}, err
 	}

@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 	rep, err := Run(t.Context(), Options{
 		Rounds:   1,
 		Duration: 100 * time.Millisecond,
-		Rows:     regexp.MustCompile("^RC WRITE 64 KiB$|ordinary user|ring loop"),
+		Rows:     regexp.MustCompile("^RC WRITE 64 KiB$|ordinary user|ring loop|^RC.* 1 into one"),
 		MTUs:     []int{9000, 1500},
 		Progress: t.Output(),
 	})
@@ -61,6 +61,7 @@ func TestRun(t *testing.T) {
 	want := map[WireID]int{ // rows, with those that they are held against
 		{Kind: veth, MTU: 9000}: 6, {Kind: veth, MTU: 1500}: 6, {Kind: xdp, MTU: 1500}: 1,
 		{Kind: bridge, MTU: 9000}: 1, {Kind: bridge, MTU: 9000, Loss: 0.1}: 1, {Kind: bridge, MTU: 9000, Loss: 1}: 1,
+		{Kind: incast, MTU: 9000}: 1,
 	}
 	for _, w := range rep.Wires {
 		if len(w.Rows) != want[w.WireID] {
