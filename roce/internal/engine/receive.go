@@ -106,14 +106,14 @@ func (r *receiver) limit(in []link.Run) {
 	case r.s.engine.opts.Manual:
 		r.most = rxRuns
 	case len(in) == r.most:
-		r.most *= 2
+		r.most = min(2*r.most, rxRuns)
 	case len(in) <= 1:
 		r.most = 1
 	default:
 		r.most = rxRuns
 	}
 	if bytes > 0 {
-		r.most = max(1, min(r.most, rxBytes*len(in)/bytes, rxRuns))
+		r.most = max(1, min(r.most, rxBytes*len(in)/bytes))
 	}
 }
 
