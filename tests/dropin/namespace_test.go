@@ -4,6 +4,7 @@ package dropin
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/goroce/goroce/tests/linktest"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // number returns the inode number of a network namespace, as programs in it see it.
@@ -26,6 +28,10 @@ func number(t *testing.T, in *linktest.Namespace) string {
 func TestRunNamespaces(t *testing.T) {
 	t.Parallel()
 	installed(t, "ibv_devices")
+	const system = "/run/goroce/goroced.sock"
+	if _, err := os.Stat(system); err == nil {
+		require.Missing(t, "root's daemon listens at %s, so that it is found, too: end it by `goroced stop`", system)
+	}
 	red, blue := linktest.NewVeth(t, 1500)
 	third, _ := linktest.NewVeth(t, 1500)
 	u := newUser(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
-// TestLimit: the next batch is one run where runs come one by one, grows to the most where there are more, and has about
-// rxBytes. Runs without bytes, which anybody may send, are runs like others.
+// TestLimit: the next batch is one run where runs come one by one, grows to the most where there are more, and has
+// about rxBytes. Runs without bytes, which anybody may send, are runs like others.
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
 		name              string
