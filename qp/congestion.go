@@ -109,6 +109,9 @@ func (f *Flow) onLost(now ib.Instant, n int) {
 	}
 	switch f.gate.judge(now, &f.rtt, n, f.cc.window()) {
 	case lossCongestion:
+		if f.rtt.mean-f.rtt.least < f.rtt.least/2 { // the queue is shorter than what the path holds
+			f.shortUntil = now + shortFor
+		}
 		f.onLoss(now)
 	case lossTrial:
 		f.decrease(now, byLoss)

@@ -29,7 +29,7 @@ func TestBottleneck(t *testing.T) {
 		goal   float64
 	}{
 		{ib.WRWrite, 0.1, 0.65}, {ib.WRWrite, 0.25, 0.85}, {ib.WRWrite, 1, 0.95}, {ib.WRWrite, 4, 0.95},
-		{ib.WRRead, 0.1, 0.27}, {ib.WRRead, 0.25, 0.6}, {ib.WRRead, 1, 0.85}, {ib.WRRead, 4, 0.95},
+		{ib.WRRead, 0.1, 0.5}, {ib.WRRead, 0.25, 0.9}, {ib.WRRead, 1, 0.95}, {ib.WRRead, 4, 0.95},
 	} {
 		for _, rate := range []float64{0.0125, 0.125, 0.625} { // bytes per nanosecond
 			for _, rtt := range []ib.Instant{ms / 5, 2 * ms, 20 * ms, 100 * ms} {

@@ -57,8 +57,8 @@ var measured = []struct {
 	name   string
 	points []float64
 }{
-	{"TCP cubic, measured", []float64{0, 1.69 / 4.70, 0.18 / 4.70, 0, 0}},
-	{"rdma_rxe, measured", []float64{0, 0.12 / 0.14, 0.0312 / 0.14, 0, 0}},
+	{"TCP cubic, measured", []float64{0, 1.91 / 4.26, 0.34 / 4.26, 0, 0}},
+	{"rdma_rxe, measured", []float64{0, 0.20 / 0.21, 0.0422 / 0.21, 0, 0}},
 }
 
 // lossFigure plots goodput over loss.

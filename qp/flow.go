@@ -6,6 +6,15 @@ import "github.com/goroce/goroce/ib"
 // so that many small packets and few large ones are both bounded.
 const flowBytesPerPacket = 1024
 
+const (
+	// piecesMost is into how many pieces READs divide the window where a queue is short, of pieceLeast packets at
+	// least. Most devices let 16 READs begin, and shorter pieces lose more requests, which have to be made again.
+	piecesMost = 12
+	pieceLeast = 4
+	// shortFor is for how long a loss shows a short queue, in nanoseconds.
+	shortFor = ib.Instant(5_000_000_000)
+)
+
 // Flow counts what is in flight to one destination, all QPs together, up to the congestion
 // window (congestion.go), and spaces what leaves (pacer.go). RDMA WRITE has no flow control of
 // its own, and a READ asks for a burst: without a common window many QPs would overrun any
@@ -21,6 +30,8 @@ type Flow struct {
 	unsettled int        // packets that were in flight at the latest reduction, and are neither acknowledged nor lost
 	rate      ackRate
 	pace      bucket
+
+	shortUntil ib.Instant // a loss has shown a short queue, so READs ask for little at a time until then
 
 	packets  int // in flight
 	bytes    int
@@ -114,12 +125,23 @@ func (f *Flow) release(packets, cost int) {
 	f.bytes -= packets * cost
 }
 
-// piece returns how many responses of the given cost a READ asks for at least, unless fewer are left. They come in
-// one burst, so it is a quarter of the window, or a quantum of the pace if that is more. But where packets are lost,
-// READs wait for those before them: half of the READs that may still begin, so many are left, have to fill the window.
-func (f *Flow) piece(cost, left int) int {
+// piece returns for how many responses of the given cost a READ asks at least and at most, if so many are left of it.
+// left is how many READs may still begin, this one included.
+//
+// The responses come in one burst at the rate of the peer's link. Where losses have shown a short queue on the way,
+// which that overflows, a READ asks for as little as fills the window together with the others that may begin.
+// Elsewhere it asks for all that there is room for, and at least for a quarter of the window, or a quantum of the pace
+// if that is more. But where packets are lost, READs wait for those before them: half of the READs that may still begin
+// have to fill the window.
+func (f *Flow) piece(now ib.Instant, cost, left int) (least, most int) {
 	window := min(f.cwnd, f.cwnd*flowBytesPerPacket/cost)
-	return max(window/min(max(left/2, 2), 4), min(window/4, quantumMost*1024/cost), 1)
+	if now < f.shortUntil && !f.gate.late.common() {
+		fills := max(window/piecesMost, (f.room(cost)+left-1)/left)
+		least = max(fills, min(pieceLeast, window/4), 1)
+		return least, least
+	}
+	least = max(window/min(max(left/2, 2), 4), min(window/4, quantumMost*1024/cost), 1)
+	return least, max(f.room(cost), least)
 }
 
 // takeTurn reports whether q is the QP that Next returned last, and ends that turn.

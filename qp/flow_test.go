@@ -178,7 +178,7 @@ func TestFlowWaitFirst(t *testing.T) {
 	const cost = 1024
 	f, q := NewFlow(FlowConfig{Window: 128}), newWaiter()
 	f.charge(f.CongestionWindow()-1, cost)
-	need := f.piece(cost, 4)
+	need, _ := f.piece(0, cost, 4)
 	f.waitFirst(q, need, cost)
 	for i := range 10 {
 		f.onLoss(ib.Instant(i+1) * 1_000_000_000)
@@ -197,14 +197,45 @@ func TestFlowWaitFirst(t *testing.T) {
 	}
 }
 
-// TestPiece: a READ asks for a quarter of the window, and for more if few can follow it.
+// TestPiece: a READ asks for a quarter of the window at least, and for more if few can follow it. Where a queue is
+// short it asks for what fills the window with all that may begin, and not for more.
 func TestPiece(t *testing.T) {
-	f := NewFlow(FlowConfig{Window: 128})
-	for _, c := range []struct{ cost, left, want int }{
-		{1024, 16, 32}, {1024, 8, 32}, {1024, 6, 42}, {1024, 4, 64}, {1024, 1, 64}, {4096, 16, 8}, {4096, 1, 16},
+	for _, c := range []struct {
+		name        string
+		short, late bool
+		inFlight    int
+		cost, left  int
+		least, most int
+	}{
+		{name: "any path", cost: 1024, left: 16, least: 32, most: 128},
+		{name: "half may begin", cost: 1024, left: 8, least: 32, most: 128},
+		{name: "few may begin", cost: 1024, left: 6, least: 42, most: 128},
+		{name: "two before the last", cost: 1024, left: 4, least: 64, most: 128},
+		{name: "the last", cost: 1024, left: 1, least: 64, most: 128},
+		{name: "large packets", cost: 4096, left: 16, least: 8, most: 32},
+		{name: "large packets, the last", cost: 4096, left: 1, least: 16, most: 32},
+		{name: "a short queue", short: true, cost: 1024, left: 16, least: 10, most: 10},
+		{name: "a short queue, few may begin", short: true, inFlight: 64, cost: 1024, left: 4, least: 16, most: 16},
+		{name: "a short queue, large packets", short: true, cost: 4096, left: 16, least: 4, most: 4},
+		{name: "packets that overtake each other", short: true, late: true, cost: 1024, left: 16, least: 32, most: 128},
 	} {
-		if got := f.piece(c.cost, c.left); got != c.want {
-			t.Errorf("%d more READs of cost %d: got %d responses, want %d", c.left, c.cost, got, c.want)
+		f := NewFlow(FlowConfig{Window: 128})
+		f.charge(c.inFlight, c.cost)
+		if c.short {
+			f.rtt.begin(0)
+			f.rtt.add(int64(ms))
+			f.rtt.least = int64(ms)
+			for range lateCount { // a seventh of the window
+				f.onLost(1, 1)
+			}
+			f.cc.restore(128)
+			f.adjust()
+		}
+		if c.late {
+			f.onLate(lateCount)
+		}
+		if least, most := f.piece(2, c.cost, c.left); least != c.least || most != c.most {
+			t.Errorf("%s: got %d to %d responses, want %d to %d", c.name, least, most, c.least, c.most)
 		}
 	}
 }

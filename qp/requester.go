@@ -262,7 +262,8 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 	}
 	left := s.from(psn)
 	// Waiting for room for a large piece beats a small one now.
-	want := min(left, r.q.flow.piece(s.cost, r.reads.left()))
+	least, most := r.q.flow.piece(r.q.now, s.cost, r.reads.left())
+	want := min(left, least)
 	switch room := r.q.flow.room(s.cost); {
 	case r.win.room() < want && r.win.inFlight() > 0:
 		return false
@@ -271,7 +272,7 @@ func (r *requester) nextRead(s *sendWQE, tx *TxPacket) bool {
 		r.readBlocked = int16(want)
 		return false
 	}
-	n := max(min(left, r.win.room(), r.q.flow.room(s.cost)), 1)
+	n := max(min(left, r.win.room(), r.q.flow.room(s.cost), most), 1)
 	if psn != s.first {
 		r.ssn = r.ssn.Add(1)
 	}
