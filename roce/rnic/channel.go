@@ -15,14 +15,15 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// channel delivers the events of CQs.
+// channel delivers the events of CQs. It is either one of the application, whose goroutines call Wait, or that of
+// device.waking, which a goroutine of this package reads (wake).
 type channel struct {
 	driver.Implementation
 
 	object
 	c *C.struct_ibv_comp_channel
 	*waiter
-	ended chan struct{} // closed when wake has returned
+	ended chan struct{} // closed when wake has returned; of a channel of the application never
 }
 
 // CreateChannel makes a completion channel.
@@ -40,7 +41,7 @@ func (d *device) CreateChannel() (ib.Channel, error) {
 
 const createChannel = "create channel"
 
-// newChannel makes a channel. The caller holds the device's mutex.
+// newChannel makes a channel, which object.Close or device.Close ends. The caller holds the device's mutex.
 func (d *device) newChannel() (*channel, error) {
 	c, err := C.ibv_create_comp_channel(d.ctx)
 	if c == nil {
@@ -71,7 +72,10 @@ func (d *device) wakeups() (*channel, error) {
 	return ch, nil
 }
 
-// wake wakes the goroutines that wait for a CQ with an event, until the channel is closed.
+// wake wakes the goroutines that wait for a CQ with an event, until the channel is closed. It also ends if reading
+// fails, as when the device was removed: calls of cq.Wait see that by ended.
+//
+// c.waiter is not nil: only CQs without a channel of the application have their events here.
 func (ch *channel) wake() {
 	defer close(ch.ended)
 	for {
@@ -92,6 +96,8 @@ func (ch *channel) Wait(ctx context.Context) (ib.CQ, error) {
 	return found, nil
 }
 
+// next takes the event of a CQ from the library. It does not take the device's mutex, which a goroutine that destroys
+// the CQ holds while it waits for the event's ack.
 func (ch *channel) next(ctx context.Context) (*cq, error) {
 	var found *cq
 	err := ch.wait(ctx, func() (bool, error) {
@@ -116,7 +122,9 @@ func (ch *channel) next(ctx context.Context) (*cq, error) {
 	return found, nil
 }
 
+// free destroys the channel. No CQ uses it any more, so there are no events to acknowledge.
 func (ch *channel) free() error {
+	// First: a goroutine that waits could read from the descriptor after the library has closed it.
 	ch.waiter.close()
 	return check("close channel", C.ibv_destroy_comp_channel(ch.c))
 }

@@ -14,9 +14,13 @@ import (
 
 // NextEvent waits for an asynchronous event. An event that package ib does not define has the
 // number of libibverbs as its type.
+//
+// Nobody reads events unless the application calls NextEvent. The kernel keeps them, and drops those of an object that
+// is destroyed.
 func (d *device) NextEvent(ctx context.Context) (ib.Event, error) {
 	var event ib.Event
 	err := d.events.wait(ctx, func() (bool, error) {
+		// Zeroed: of the union that becomes element, the library sets only the first 4 bytes for a port number.
 		var c C.struct_ibv_async_event
 		var typ C.int
 		var element C.uintptr_t

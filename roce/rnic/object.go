@@ -31,20 +31,24 @@ const (
 var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", "memory region", "CQ", "channel",
 	"XRC domain", "protection domain"}
 
-// object tracks the lifetime of a verbs object. Its fields are guarded by the device's mutex.
+// object tracks the lifetime of a verbs object. Its fields are guarded by the device's mutex, but dev and kind do not
+// change.
+//
+// The kernel counts the uses as well, but says only EBUSY. Counting them here makes the error say what the users are.
 type object struct {
 	dev     *device
 	kind    kind
-	uses    []*object     // objects that must outlive it
+	uses    []*object     // objects that must outlive it; of a region the first is its PD (mr.become replaces it)
 	users   [numKinds]int // how many objects of each kind use it
-	destroy func() error  // destroys it in the library
+	destroy func() error  // destroys it in the library; if it fails, Close may be called again
 	closed  bool
 }
 
+// base is promoted to all types that embed an object, so that find can be generic.
 func (o *object) base() *object { return o }
 
 // lock locks the device's mutex for a verb on o. The caller unlocks it, unless lock returns an
-// error since o is closed.
+// error since o is closed. It need not look at device.closed: closing the device closes all objects.
 func (o *object) lock(op string) error {
 	o.dev.mu.Lock()
 	if o.closed {
@@ -54,7 +58,8 @@ func (o *object) lock(op string) error {
 	return nil
 }
 
-// adopt initializes the tracking of a new object. The caller holds the device's mutex.
+// adopt initializes the tracking of a new object. The caller holds the device's mutex, and has held it since it found
+// the objects in uses, so that none of them was closed in between.
 func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*object) {
 	*o = object{dev: d, kind: kind, uses: uses, destroy: destroy}
 	for _, u := range uses {
@@ -64,7 +69,8 @@ func (d *device) adopt(o *object, kind kind, destroy func() error, uses ...*obje
 	d.objects[kind][o] = struct{}{}
 }
 
-// Close destroys the object, unless others use it.
+// Close destroys the object, unless others use it. It is the Close of all types that embed an object. The device's
+// mutex is held throughout, so destroy runs with it, and no verb finds an object that is half destroyed.
 func (o *object) Close() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
@@ -105,7 +111,7 @@ func (o *object) usedBy() string {
 }
 
 // find checks that an argument of a verb is an open object of this device, and returns it as a T.
-// The caller holds the device's mutex.
+// The caller holds the device's mutex. The C object of the result is certain to exist only as long as it is held.
 func find[T interface{ base() *object }](d *device, op, attr string, arg any) (T, error) {
 	t, ok := arg.(T)
 	var err error

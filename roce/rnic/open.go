@@ -27,7 +27,8 @@ func Devices() ([]string, error) {
 }
 
 // deviceList returns the devices that libibverbs has found, and their names. The devices are valid
-// until free; an opened device stays valid.
+// until free, which is nil with an error. An opened device stays valid after free: its context holds
+// a reference to it.
 func deviceList() (list []*C.struct_ibv_device, names []string, free func(), err error) {
 	var n C.int
 	array, err := C.ibv_get_device_list(&n)
@@ -45,7 +46,10 @@ func deviceList() (list []*C.struct_ibv_device, names []string, free func(), err
 }
 
 // Open opens an RDMA device by its name, as Devices lists it; "" takes the first.
-// The device belongs to the caller, who closes it.
+// The device belongs to the caller, who closes it. A device may be opened several times, with a context of its own
+// each time; objects of one cannot be used with another (ib.ErrForeign).
+//
+// Open tries out what the device can do (probe.go), so it creates and destroys a few objects.
 func Open(name string) (ib.Device, error) {
 	const op = "open RDMA device"
 	list, names, free, err := deviceList()

@@ -10,7 +10,8 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// pd is a protection domain.
+// pd is a protection domain. c does not change, and is valid until the PD is closed. That the PD outlives what was
+// made in it is counted by object, so objects keep a *pd and use its c.
 type pd struct {
 	driver.Implementation
 
@@ -44,7 +45,8 @@ type xrcd struct {
 	c *C.struct_ibv_xrcd
 }
 
-// AllocXRCD allocates an XRC domain that no other process shares.
+// AllocXRCD allocates an XRC domain that no other process shares: verbs could name a file by whose inode processes find
+// a common one (ibv_open_xrcd), but package ib has no such parameter.
 func (d *device) AllocXRCD() (ib.XRCD, error) {
 	const op = "allocate XRC domain"
 	if err := d.lock(op); err != nil {

@@ -14,6 +14,10 @@ import (
 
 // probe finds out by trial what no verb tells: how much payload may be inline, which of the newer
 // operations the provider can post, and whether Rereg can move a region to other memory.
+//
+// newDevice calls it before anybody else has the device, so it needs no lock. What it creates is not tracked as an
+// object, and is destroyed before it returns. A failure means that the device lacks the feature, and is no error: if
+// not even a PD or a CQ can be made, the program's own verbs will say why.
 func (d *device) probe() {
 	pd := C.ibv_alloc_pd(d.ctx)
 	if pd == nil {
@@ -26,7 +30,8 @@ func (d *device) probe() {
 	}
 	defer C.ibv_destroy_cq(cq)
 
-	// Start with rdma_rxe's maximum and go down: each refusal logs a line in the kernel.
+	// Start with rdma_rxe's maximum and go down: each refusal logs a line in the kernel. What the provider has granted
+	// counts, which may be more than it was asked for. Less than 32 bytes are not tried: MaxInline is 0 then.
 	for inline := C.uint32_t(512); inline >= 32; inline /= 2 {
 		if got, ok := d.tryQP(pd, cq, inline, 0); ok {
 			d.attr.MaxInline = got
@@ -40,9 +45,12 @@ func (d *device) probe() {
 		{ib.CapAtomicWrite, C.IBV_QP_EX_WITH_ATOMIC_WRITE},
 		{ib.CapFlushGlobal | ib.CapFlushPersistent, C.RNIC_QP_EX_WITH_FLUSH},
 	} {
+		// The provider must have the operation too. The capability stays set without that, since it also says what the
+		// device answers to peers, and which access rights regions may have.
 		if d.attr.Caps&op.caps == 0 {
 			continue
 		}
+		// Together with those that were found before: CreateQP asks for all at once.
 		if _, ok := d.tryQP(pd, cq, 0, d.sendOps|op.flag); ok {
 			d.sendOps |= op.flag
 		}
@@ -68,7 +76,8 @@ func (d *device) tryQP(pd *C.struct_ibv_pd, cq *C.struct_ibv_cq, inline C.uint32
 	return int(init.cap.max_inline_data), ops == 0 || ex != nil
 }
 
-// canRereg reports whether a region can be moved to other memory.
+// canRereg reports whether a region can be moved to other memory. The memory is of C, so that it need not be pinned,
+// and has two pages: the region moves from the first to the second, with the rights and the PD that it has.
 func canRereg(pd *C.struct_ibv_pd) bool {
 	const page = 4096
 	memory := C.calloc(2, page)

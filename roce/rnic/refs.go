@@ -11,6 +11,10 @@ import (
 // refs finds the objects that requests identify by number: address handles, regions and windows.
 // Posting holds the lock for reading, so that these are not destroyed meanwhile; posts that bind
 // hold it for writing, since they change a window's key.
+//
+// An object is removed before the library destroys it. Removing takes the lock for writing, so it waits for posts that
+// have found the object, and no later one finds it. Most requests need no look-up: the library takes the keys of SGEs
+// and of remote memory as they are, and the device checks them.
 type refs struct {
 	sync.RWMutex
 	ahs     []*ah // by the low 24 bits of their numbers, less one
@@ -38,6 +42,7 @@ func (r *refs) addAH(a *ah) ib.AHNum {
 	return ib.AHNum(r.ahCount<<24 | uint32(i+1))
 }
 
+// removeAH takes the number of a handle out of use. It may be called again, after a close that has failed.
 func (r *refs) removeAH(a *ah) {
 	r.Lock()
 	defer r.Unlock()
@@ -57,6 +62,7 @@ func (r *refs) ah(num ib.AHNum) *ah {
 	return r.ahs[i]
 }
 
+// addMR makes requests find a region by its local key. Remote keys are looked up by the device only.
 func (r *refs) addMR(m *mr) {
 	r.Lock()
 	defer r.Unlock()
@@ -68,6 +74,7 @@ func (r *refs) addMR(m *mr) {
 	r.mrs[m.key] = m
 }
 
+// removeMR undoes addMR. A window may still have m as its last region: regionOf sees by key 0 that it is not usable.
 func (r *refs) removeMR(m *mr) {
 	r.Lock()
 	defer r.Unlock()
@@ -85,6 +92,7 @@ func (r *refs) addMW(w *mw) {
 	r.mws[w.RKey()&^0xFF] = w
 }
 
+// removeMW undoes addMW, and takes w off the list of the QP that has bound it.
 func (r *refs) removeMW(w *mw) {
 	r.Lock()
 	defer r.Unlock()

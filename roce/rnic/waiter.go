@@ -17,7 +17,11 @@ import (
 )
 
 // waiter waits until a file descriptor of libibverbs is readable, without blocking a thread: Go's
-// network poller watches a duplicate of it.
+// network poller watches a duplicate of it. The descriptor may be that of the device's asynchronous events, of a
+// completion channel, or of a channel of librdmacm.
+//
+// The poller is edge-triggered: it tells when events come, not that some are left. So a function that takes an event
+// must report that there is none only if the library has said so (EAGAIN).
 type waiter struct {
 	file *os.File
 	conn syscall.RawConn
@@ -26,6 +30,9 @@ type waiter struct {
 	once sync.Once
 }
 
+// newWaiter returns a waiter for fd, which stays the library's. The owner closes the waiter before it lets the library
+// close fd: take reads from fd by its number, which another file of the process may get afterwards. name is for
+// errors.
 func newWaiter(fd int, name string) (*waiter, error) {
 	// The flag is that of the open file, so that the library's own reads do not block either.
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -50,6 +57,9 @@ func newWaiter(fd int, name string) (*waiter, error) {
 // wait calls take until it returns true or an error, ctx ends, or the waiter is closed. Between
 // calls it waits until the descriptor is readable. Calls of take are never concurrent, and none
 // follows close.
+//
+// take runs on the goroutine of the caller. Other callers wait for their turn until this one has its event. take must
+// not wait for whoever calls close, since close waits for it.
 func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
 	select {
 	case <-w.gone:
@@ -59,17 +69,21 @@ func (w *waiter) wait(ctx context.Context, take func() (bool, error)) error {
 		return ctx.Err()
 	}
 	defer func() { <-w.busy }()
+	// If there is an event already, it costs neither a function for the end of ctx nor a deadline.
 	if ok, err := take(); ok || err != nil {
 		return err
 	}
 
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		// A deadline in the past makes Read return at once.
 		_ = w.file.SetReadDeadline(time.Unix(1, 0))
 		close(fired)
 	})
 	var ok bool
 	var err error
+	// Read calls the function before it waits, and after each edge. So an event that has come since the take above is
+	// not missed.
 	waitErr := w.conn.Read(func(uintptr) bool {
 		ok, err = take()
 		return ok || err != nil
@@ -104,6 +118,7 @@ func (w *waiter) isClosed() bool {
 func (w *waiter) close() {
 	w.once.Do(func() {
 		close(w.gone)
+		// Ends a Read that waits. Only the duplicate is closed.
 		w.file.Close()
 		// This waits for the last take. As it is never taken out, no other begins.
 		w.busy <- struct{}{}
