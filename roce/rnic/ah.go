@@ -15,6 +15,9 @@ import (
 )
 
 // ah is an address handle. Its C form and attr are guarded by refs.
+//
+// Requests name it by num, which stays when Modify puts another C handle behind it. So posting resolves the number
+// (refs.ah) with refs locked, and passes the C handle of that moment to the library.
 type ah struct {
 	driver.Implementation
 
@@ -23,11 +26,14 @@ type ah struct {
 	num  ib.AHNum
 	c    *C.struct_ibv_ah
 	attr ib.AHAttr
-	old  []*C.struct_ibv_ah // replaced by Modify; posted requests may still use them
+	old  []*C.struct_ibv_ah // replaced by Modify, oldest first; posted requests may still use them
 }
 
 // maxOldAHs bounds how many replaced C handles are kept. Requests that use an older one
 // have been sent long ago.
+//
+// They are kept since a provider may refer to the handle in a request, and not copy the address. librxe posts the
+// number of the kernel's handle, which rdma_rxe looks up when it sends (rxe_get_av).
 const maxOldAHs = 64
 
 // CreateAH creates an address handle.
@@ -48,6 +54,9 @@ func (p *pd) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 }
 
 // createAH creates the C form. The caller holds the device's mutex.
+//
+// This may take long: the kernel resolves the peer's MAC address in it (ib_resolve_eth_dmac). It fails with
+// ENETUNREACH, EHOSTUNREACH or ETIMEDOUT if there is no route, or no answer.
 func (p *pd) createAH(op string, attr *ib.AHAttr) (*C.struct_ibv_ah, error) {
 	if err := p.dev.checkAH(op, attr); err != nil {
 		return nil, err
@@ -85,7 +94,8 @@ func (d *device) checkAH(op string, a *ib.AHAttr) error {
 }
 
 // explainAH returns an error that names the field of an address vector which the kernel has
-// refused, or nil if that is not known.
+// refused, or nil if that is not known. Most errnos do not tell the field, so the SGID index is looked up in the GID
+// table. The caller holds the device's mutex.
 func (d *device) explainAH(op string, a *ib.AHAttr, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	switch errno {
@@ -123,7 +133,7 @@ func cAH(a *ib.AHAttr) C.struct_ibv_ah_attr {
 	return c
 }
 
-// goAH is the inverse of cAH.
+// goAH is the inverse of cAH. A QP that has no address vector yet, before RTR or of type UD, gives the zero value.
 func goAH(c *C.struct_ibv_ah_attr) ib.AHAttr {
 	if c.is_global == 0 {
 		return ib.AHAttr{} // not set yet
@@ -162,6 +172,7 @@ func (a *ah) Modify(attr ib.AHAttr) error {
 	if err != nil {
 		return err
 	}
+	// With refs locked no post is between the look-up and the library. Later ones use the new handle.
 	r := &a.dev.refs
 	r.Lock()
 	a.old = append(a.old, a.c)
@@ -174,6 +185,8 @@ func (a *ah) Modify(attr ib.AHAttr) error {
 	return err
 }
 
+// free destroys all C handles, those that Modify has replaced first. If one cannot be destroyed, free may be called
+// again: old has only those that are left. But requests do not find the number any more.
 func (a *ah) free() error {
 	const op = "close address handle"
 	a.dev.refs.removeAH(a)

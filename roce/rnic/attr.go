@@ -20,7 +20,8 @@ import (
 const deviceCaps = ib.CapMemWindow | ib.CapXRC | ib.CapLocalInv | ib.CapMemWindow2B |
 	ib.CapFlushGlobal | ib.CapFlushPersistent | ib.CapAtomicWrite
 
-// describe queries the device and fills in d.attr.
+// describe queries the device and fills in d.attr, except for MaxInline, which probe finds out. newDevice calls it
+// before others have the device.
 func (d *device) describe() error {
 	var ex C.struct_ibv_device_attr_ex
 	if err := check("query device "+d.name, C.ibv_query_device_ex(d.ctx, nil, &ex)); err != nil {
@@ -32,6 +33,8 @@ func (d *device) describe() error {
 	if a.max_mcast_grp > 0 && a.max_mcast_qp_attach > 0 {
 		caps |= ib.CapMulticast
 	}
+	// Both are 0 if the provider has no extended query: ibv_query_device_ex then clears all but orig_attr. Without the
+	// clock's rate its ticks could not be converted.
 	if ex.completion_timestamp_mask != 0 && ex.hca_core_clock != 0 {
 		caps |= ib.CapTimestamp
 		d.clock = clock{kHz: uint64(ex.hca_core_clock)}
@@ -73,7 +76,8 @@ func (d *device) describe() error {
 	return nil
 }
 
-// bigEndian returns the number that a field in network byte order holds.
+// bigEndian returns the number that a field in network byte order holds. For Go the field's type is a plain integer,
+// so it is read as bytes.
 func bigEndian(field C.__be64) uint64 {
 	return binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&field))[:])
 }
@@ -90,7 +94,8 @@ func (d *device) lockPort(op string, port int) error {
 	return d.lock(op)
 }
 
-// QueryPort describes a port.
+// QueryPort describes a port. Verbs have no name of the network interface: it is that of the first GID. So it is not
+// known while the port has no address.
 func (d *device) QueryPort(port int) (ib.PortAttr, error) {
 	const op = "query port"
 	if err := d.lockPort(op, port); err != nil {
@@ -121,14 +126,16 @@ func (d *device) QueryPort(port int) (ib.PortAttr, error) {
 	return attr, nil
 }
 
-// lanes has the number of lanes for ibv_port_attr.active_width.
+// lanes has the number of lanes for ibv_port_attr.active_width. For a code that is not here, or not in laneSpeed, the
+// product is 0, which stands for a speed that is not known.
 var lanes = map[uint8]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
 
 // laneSpeed has the speed of a lane in Mb/s for ibv_port_attr.active_speed, from SDR to NDR.
 var laneSpeed = map[uint8]int{1: 2500, 2: 5000, 4: 10000, 8: 10000, 16: 14000, 32: 25000, 64: 50000, 128: 100000}
 
 // GIDs returns the rows of a port's GID table that are of RoCE v2, in the order
-// of their indices.
+// of their indices. If the device has RoCE v1 too, each address has another row for that. With its index a QP would
+// send RoCE v1.
 func (d *device) GIDs(port int) ([]ib.GIDEntry, error) {
 	const op = "query GIDs"
 	if err := d.lockPort(op, port); err != nil {
@@ -138,13 +145,15 @@ func (d *device) GIDs(port int) ([]ib.GIDEntry, error) {
 	return d.gids(op, port)
 }
 
-// gids reads the GID table. The caller holds d.mu.
+// gids reads the GID table. The caller holds d.mu. The library returns the rows of all ports that are in use.
 func (d *device) gids(op string, port int) ([]ib.GIDEntry, error) {
 	table := make([]C.struct_ibv_gid_entry, 256)
 	for {
 		n, err := C.rnic_query_gids(d.ctx, &table[0], C.size_t(len(table)))
 		if n < 0 && len(table) < 1<<16 {
-			table = make([]C.struct_ibv_gid_entry, 4*len(table)) // the library fails if not all rows fit
+			// The library fails if not all rows fit, with an errno that it has for other reasons too. So each failure
+			// is tried again with more room, before it is reported.
+			table = make([]C.struct_ibv_gid_entry, 4*len(table))
 			continue
 		}
 		if n < 0 {
@@ -174,7 +183,7 @@ func interfaceName(index C.uint32_t) string {
 	return C.GoString(&name[0])
 }
 
-// goGID and cGID convert between the two forms of 16 bytes.
+// goGID and cGID convert between the two forms of 16 bytes. Both are in network byte order.
 func goGID(g *C.union_ibv_gid) ib.GID { return *(*ib.GID)(unsafe.Pointer(g)) }
 
 func cGID(g ib.GID) (c C.union_ibv_gid) {
@@ -206,13 +215,16 @@ func (d *device) PKey(port, index int) (uint16, error) {
 // clock converts the ticks of the device's clock.
 type clock struct{ kHz uint64 }
 
+// instant returns ticks / (kHz * 1000) seconds in nanoseconds. The product with 10^6 has up to 84 bits. Div64 panics if
+// the quotient has more than 64, so its high part is cut: the result wraps then.
 func (c clock) instant(ticks uint64) ib.Instant {
 	hi, lo := bits.Mul64(ticks, 1e6)
 	ns, _ := bits.Div64(hi%c.kHz, lo, c.kHz)
 	return ib.Instant(ns)
 }
 
-// Clock returns the time of the clock that stamps completions.
+// Clock returns the time of the clock that stamps completions. It counts from an arbitrary instant, so it is to be
+// compared with WC.Timestamp only.
 func (d *device) Clock() (ib.Instant, error) {
 	const op = "query clock"
 	if d.attr.Caps&ib.CapTimestamp == 0 {

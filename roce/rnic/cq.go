@@ -18,7 +18,8 @@ import (
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
-// cq is a completion queue.
+// cq is a completion queue. Either the application has given it a channel, and reads the events there, or Wait is
+// used. Then the CQ is on the device's own channel (wakeups), whose goroutine passes each event on to waiter.
 type cq struct {
 	driver.Implementation
 
@@ -26,7 +27,9 @@ type cq struct {
 	waiter *objects.Waiter // nil if events go to a channel of the application
 	waking *channel        // with waiter: where its events come from
 	mu     sync.Mutex
-	c      *C.struct_rnic_cq // nil when it is closed; guarded by mu
+	// c is nil when the CQ is closed; guarded by mu, with the buffer for completions that it has. Verbs that pass its
+	// library form on to others, such as CreateQP, hold the device's mutex instead: free holds both.
+	c *C.struct_rnic_cq
 }
 
 // CreateCQ creates a completion queue.
@@ -35,7 +38,7 @@ func (d *device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 }
 
 // createCQ creates a CQ. If extended is set it is an ibv_cq_ex, with timestamps if the device
-// supports them.
+// supports them. Tests set it on rdma_rxe, which has no timestamps, to poll the extended way.
 func (d *device) createCQ(init ib.CQInit, extended bool) (ib.CQ, error) {
 	const op = "create CQ"
 	if err := d.checkEntries(op, init.Entries); err != nil {
@@ -90,7 +93,8 @@ func cInt(b bool) C.int {
 	return 0
 }
 
-// address returns the address by which events identify the CQ.
+// address returns the address by which events identify the CQ: that of the library's struct, also for an ibv_cq_ex. It
+// must not be called when c.c is freed.
 func (c *cq) address() uintptr { return uintptr(unsafe.Pointer(c.c.cq)) }
 
 // lockQueue locks the CQ's mutex. The caller unlocks it, unless lockQueue returns an error.
@@ -103,7 +107,8 @@ func (c *cq) lockQueue(op string) error {
 	return nil
 }
 
-// Poll takes completions from the queue.
+// Poll takes completions from the queue. It locks c.mu only, for the buffer through which they come. What was taken
+// before an error is returned with it, since the queue does not have it any more.
 func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 	const op = "poll CQ"
 	if err := c.lockQueue(op); err != nil {
@@ -121,6 +126,7 @@ func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 			c.translate(&wcs[n+i], &c.c.wc[i])
 		}
 		n += got
+		// The queue was empty, so another call would find little.
 		if got < want {
 			break
 		}
@@ -133,6 +139,7 @@ func (c *cq) Poll(wcs []ib.WC) (n int, err error) {
 const rxeVendor = 0xFFFFFF
 
 // translate fills in a completion. Most fields of a failed one are undefined, and not copied.
+// imm is what shim.c has read by the library's flags: the immediate as a number, or else the invalidated key.
 func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
 	*to = ib.WC{ID: uint64(from.id), Status: ib.WCStatus(from.status), VendorErr: uint32(from.vendor_err),
 		QPN: ib.QPN(from.qp_num)}
@@ -158,7 +165,8 @@ func (c *cq) translate(to *ib.WC, from *C.struct_rnic_wc) {
 	}
 }
 
-// Wait waits for completions.
+// Wait waits for completions. It needs no lock, as waiter and waking do not change. If the CQ or the device is closed
+// meanwhile, Waiter.Close or the end of the device's channel ends it.
 func (c *cq) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	if c.waiter == nil {
 		return 0, objects.HasChannel()
@@ -166,7 +174,8 @@ func (c *cq) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	return c.waiter.Wait(ctx, c, c.waking.ended, wcs)
 }
 
-// Arm requests an event for the next completion.
+// Arm requests an event for the next completion. The event goes to the CQ's channel; a CQ without a channel of the
+// application is armed by Waiter.Wait.
 func (c *cq) Arm(solicitedOnly bool) error {
 	const op = "arm CQ"
 	if err := c.lockQueue(op); err != nil {
@@ -186,7 +195,8 @@ func (c *cq) Entries() int {
 	return int(c.c.cq.cqe)
 }
 
-// Resize changes the capacity.
+// Resize changes the capacity. It holds c.mu and not the device's mutex, so that Poll waits for it, and other verbs do
+// not.
 func (c *cq) Resize(entries int) error {
 	const op = "resize CQ"
 	if err := c.dev.checkEntries(op, entries); err != nil {
@@ -204,6 +214,9 @@ func (c *cq) Resize(entries int) error {
 	return check(op, ret)
 }
 
+// free destroys the CQ. The library waits in it until the events of the CQ that were read are acknowledged, which
+// channel.next and NextEvent do without the locks that are held here. Events that nobody has read are dropped by the
+// kernel.
 func (c *cq) free() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,6 +227,7 @@ func (c *cq) free() error {
 	}
 	c.dev.names.remove(address)
 	c.c = nil
+	// After c is nil, so that Arm fails: Wait calls it to find out why it was ended.
 	if c.waiter != nil {
 		c.waiter.Close()
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// Modify changes state and attributes.
+// Modify changes state and attributes. The kernel decides. checkAttr comes before it for values that it would not see
+// as they are, and explain after it, to name the attribute that an errno does not name.
 func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	op := q.op("modify")
 	if err := q.lock(op); err != nil {
@@ -42,7 +43,7 @@ func (q *queuePair) Modify(attr ib.QPAttr, mask ib.QPAttrMask) error {
 	return nil
 }
 
-// attrCheck has the bounds of one attribute.
+// attrCheck has the bounds of one attribute. They are checked if the mask has its bit.
 type attrCheck struct {
 	bit     ib.QPAttrMask
 	value   func(a *ib.QPAttr) int
@@ -105,6 +106,7 @@ func (d *device) checkAttr(op string, a *ib.QPAttr, mask ib.QPAttrMask) error {
 }
 
 // checkMTU refuses a path MTU above the port's. rdma_rxe accepts any, and then loses the packets.
+// It queries the port since the active MTU follows the interface's.
 func (d *device) checkMTU(op string, a *ib.QPAttr) error {
 	var port C.struct_ibv_port_attr
 	if err := check(op, C.rnic_query_port(d.ctx, C.int(max(a.AH.Port, 1)), &port)); err != nil {
@@ -155,7 +157,9 @@ func required(typ ib.QPType, from, to ib.QPState) ib.QPAttrMask {
 }
 
 // explain returns an error that names the likely reason for which the kernel, which returns only
-// an errno, has refused the attributes.
+// an errno, has refused the attributes. It looks for a wrong state first, then for attributes that are missing, then
+// for a bad address vector. The tables follows and required serve only this: they refuse nothing that the kernel
+// accepts.
 func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno syscall.Errno) error {
 	reason := why(errno, ib.ErrLimit)
 	// After the failure: most probably it is the state by which the kernel has judged.
@@ -187,7 +191,8 @@ func (q *queuePair) explain(op string, a *ib.QPAttr, mask ib.QPAttrMask, errno s
 		reason)
 }
 
-// cAttr returns the C form of attributes that checkAttr passed.
+// cAttr returns the C form of attributes that checkAttr passed. It sets all fields, as the kernel looks at those of the
+// mask only.
 func cAttr(a *ib.QPAttr) C.struct_ibv_qp_attr {
 	return C.struct_ibv_qp_attr{
 		qp_state:            uint32(a.State),
@@ -267,7 +272,9 @@ const queryMask = ib.AttrState | ib.AttrCurState | ib.AttrSQDNotify | ib.AttrAcc
 	ib.AttrMaxRdAtomic |
 	ib.AttrMinRNRTimer | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrCap | ib.AttrDestQPN
 
-// query queries the device. The caller holds the device's mutex.
+// query queries the device. The caller holds the device's mutex. It also stores the state, which posts look at: after a
+// Query they know of a change that the kernel has made by itself. The rate limit is what Modify has set, since
+// queryMask does not have it.
 func (q *queuePair) query(op string) (ib.QPAttr, error) {
 	var c C.struct_ibv_qp_attr
 	var init C.struct_ibv_qp_init_attr

@@ -20,6 +20,10 @@ import (
 )
 
 // mr is a memory region.
+//
+// Rereg changes it with the device's mutex and mu held, and while it is not in refs. So a verb that holds the device's
+// mutex, or a post that has found the region in refs, reads the fields without mu. It is for the methods that lock
+// nothing else, such as LKey.
 type mr struct {
 	driver.Implementation
 
@@ -29,9 +33,9 @@ type mr struct {
 
 	mu     sync.RWMutex // guards the following fields and the keys in c
 	pd     *pd
-	pin    *runtime.Pinner // pins buf
+	pin    *runtime.Pinner // pins buf, until the device cannot access it any more
 	buf    []byte
-	addr   uint64
+	addr   uint64 // IOVA of buf[0]
 	access ib.Access
 }
 
@@ -39,7 +43,8 @@ type mr struct {
 // expressed by IOVA 0.
 const memoryRights = ib.LocalWrite | ib.QPAccessMask | ib.BindWindows
 
-// layout returns the address of the memory of init, and the IOVA under which it is registered.
+// layout returns the address of the memory of init, and the IOVA under which it is registered. The address is a number
+// from here on, which does not keep the memory alive: mr.buf does.
 func layout(init *ib.MRInit) (base uintptr, iova uint64) {
 	base = uintptr(unsafe.Pointer(unsafe.SliceData(init.Buf)))
 	iova = init.IOVA
@@ -49,7 +54,8 @@ func layout(init *ib.MRInit) (base uintptr, iova uint64) {
 	return base, iova
 }
 
-// pinned pins a buffer.
+// pinned pins a buffer. Pinning its first byte pins the whole object that it lies in. Memory that is not of Go's heap,
+// such as that of mmap, is not moved anyway, and Pin ignores it.
 func pinned(buf []byte) *runtime.Pinner {
 	pin := new(runtime.Pinner)
 	if len(buf) > 0 {
@@ -58,6 +64,8 @@ func pinned(buf []byte) *runtime.Pinner {
 	return pin
 }
 
+// checkRights refuses access rights that libibverbs cannot express, or that contradict each other. OptionalAccess is
+// accepted, and not passed on: a device may ignore those bits.
 func checkRights(op string, access ib.Access) error {
 	value := fmt.Sprintf("%#x", uint32(access))
 	switch {
@@ -74,7 +82,9 @@ func checkRights(op string, access ib.Access) error {
 	return nil
 }
 
-// RegMR registers memory, and pins it.
+// RegMR registers memory, and pins it. The kernel holds the pages, and the pin holds the object at its address, so that
+// it stays in those pages. buf stays alive until Close, even if the program forgets the region: the device's list of
+// objects refers to it.
 func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	const op = "register memory"
 	if err := checkRights(op, init.Access); err != nil {
@@ -108,7 +118,8 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 	return m, nil
 }
 
-// explain adds the likely reason to the error of a device that has refused a region.
+// explain adds the likely reason to the error of a device that has refused a region. m was not registered, and has only
+// the fields of its request.
 func (m *mr) explain(op string, err error) error {
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
 		return driver.Refuse(op, "Access", fmt.Sprintf("%#x, %d bytes", uint32(m.access), len(m.buf)),
@@ -148,7 +159,8 @@ func (m *mr) RKey() ib.Key {
 // SGE names a part of the region.
 func (m *mr) SGE(off, n int) ib.SGE { return objects.SGE(m, off, n) }
 
-// Rereg changes memory, domain or rights.
+// Rereg changes memory, domain or rights. next only carries what the region becomes. What the mask does not name is
+// taken from m.
 func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	const op = "re-register memory"
 	if mask == 0 || mask&^(ib.ReregTranslation|ib.ReregPD|ib.ReregAccess) != 0 {
@@ -185,6 +197,9 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 
 // become reregisters the region with the memory, PD and rights of next. The caller holds the
 // device's mutex.
+//
+// Both buffers are pinned during the call. Then the pin of the one that is not used is removed: of the old one after a
+// success, of the new one after a failure. The library may have changed the keys either way.
 func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	d := m.dev
 	d.refs.removeMR(m) // so that no request finds it by its old key
@@ -211,6 +226,7 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 		if next.pin != m.pin {
 			m.pin.Unpin()
 		}
+		// The old PD may be closed now, and the new one not. Without a change of the PD this has no effect.
 		m.pd.users[kindMR]--
 		next.pd.users[kindMR]++
 		m.uses[0] = &next.pd.object
@@ -233,6 +249,7 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 // free deregisters the region. rdma_rxe returns EINVAL while windows are bound to it.
 func (m *mr) free() error {
 	const op = "close memory region"
+	// Binds, and ATOMIC WRITEs that copy from it, must not find it during the call, which frees m.c.
 	m.dev.refs.removeMR(m)
 	if ret := C.ibv_dereg_mr(m.c); ret != 0 {
 		m.dev.refs.addMR(m)
@@ -242,6 +259,7 @@ func (m *mr) free() error {
 		}
 		return check(op, ret)
 	}
+	// Not before: until the call returned, the device could access the memory.
 	m.pin.Unpin()
 	return nil
 }

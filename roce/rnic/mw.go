@@ -13,7 +13,13 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// mw is a memory window.
+// This file has memory windows. One of type 1 is bound by a verb (Bind). The library chooses the key, and the binding
+// belongs to the PD. One of type 2 is bound by a send request (putBind, bound). The program chooses the key's low byte,
+// and the binding belongs to the QP, so it is taken off before the QP is destroyed (renew).
+
+// mw is a memory window. c is used with refs locked, or with the device's mutex. renew replaces it with both; free
+// takes the window out of refs first. rkey is changed with refs locked for writing, and is atomic for RKey, which locks
+// nothing.
 type mw struct {
 	driver.Implementation
 
@@ -24,8 +30,8 @@ type mw struct {
 	rkey atomic.Uint32
 
 	// What the window was last bound to; guarded by refs.
-	region *mr        // type 1
-	qp     *queuePair // type 2
+	region *mr        // type 1: for the next unbinding
+	qp     *queuePair // type 2: its windows has w; nil if w is not bound
 }
 
 // AllocMW allocates a memory window that is not bound.
@@ -55,7 +61,8 @@ func (w *mw) Type() ib.MWType { return w.typ }
 // RKey returns the R_Key that the last bind gave it.
 func (w *mw) RKey() ib.Key { return ib.Key(w.rkey.Load()) }
 
-// Bind posts the binding of a window of type 1.
+// Bind posts the binding of a window of type 1. The library makes a request of it on the QP's send queue, and chooses
+// the key. So Bind locks as a post does, and needs the device's mutex only to find the QP.
 func (w *mw) Bind(on ib.QP, id uint64, flags ib.SendFlags, b ib.MWBind) error {
 	const op = "bind memory window"
 	if w.typ != ib.MWType1 {
@@ -122,7 +129,8 @@ func (w *mw) regionOf(b *ib.MWBind) (*mr, error) {
 }
 
 // bound notes that a bind of a window of type 2 was posted. The caller holds refs
-// for writing.
+// for writing. The window counts as bound from here on, until another QP binds it: whether the bind fails, or the key
+// is invalidated later, is not tracked. At worst renew replaces the window without need.
 func (w *mw) bound(on *queuePair, key ib.Key) {
 	w.rkey.Store(uint32(key))
 	w.forgetQP()
@@ -130,6 +138,7 @@ func (w *mw) bound(on *queuePair, key ib.Key) {
 	on.windows[w] = struct{}{}
 }
 
+// forgetQP takes w off its QP's list. The caller holds refs for writing.
 func (w *mw) forgetQP() {
 	if w.qp != nil {
 		delete(w.qp.windows, w)
@@ -139,7 +148,7 @@ func (w *mw) forgetQP() {
 
 // renew replaces the C window of w, whose QP is about to be destroyed: rdma_rxe takes 50 seconds
 // to destroy a QP with bound windows, and logs a kernel warning. The caller holds refs for
-// writing and the device's mutex.
+// writing and the device's mutex. For the program the window stays the same, unbound, with a key of another index.
 func (w *mw) renew(op string) error {
 	c, err := C.ibv_alloc_mw(w.pd.c, uint32(w.typ))
 	if c == nil {
@@ -159,6 +168,7 @@ func (w *mw) renew(op string) error {
 	return nil
 }
 
+// free deallocates the window, which also ends its binding.
 func (w *mw) free() error {
 	// Before the library's call, so that no post uses the window during it.
 	w.dev.refs.removeMW(w)

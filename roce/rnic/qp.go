@@ -15,7 +15,12 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// queuePair is a queue pair.
+// This file creates and destroys QPs, posts receives and attaches multicast groups; modify.go has states and
+// attributes, send.go posts send requests. Each of a QP's two queues has its own lock, so that those who send and those
+// who receive do not wait for each other, nor for verbs.
+
+// queuePair is a queue pair. c, pd, typ, num, srq and cap do not change. c is used with the device's mutex held, by
+// verbs; posting has a pointer of its own in the C memory of its queue, which is gone once the QP is closed.
 type queuePair struct {
 	driver.Implementation
 
@@ -24,21 +29,23 @@ type queuePair struct {
 	pd   *pd
 	typ  ib.QPType
 	num  ib.QPN
-	srq  bool // the QP takes receive requests from an SRQ
-	cap  ib.QPCap
+	srq  bool     // the QP takes receive requests from an SRQ
+	cap  ib.QPCap // what the provider has granted, at least what was asked for
 	send sendQueue
 	recv recvQueue
 
+	// Written with the device's mutex held, and read by posts without it.
 	state atomic.Uint32 // the last that Modify or Query saw
-	qkey  atomic.Uint32
+	qkey  atomic.Uint32 // set by Modify; UD requests may ask for it (putAddress)
 
 	windows map[*mw]struct{} // of type 2, bound by this QP; guarded by refs
 
-	rateLimit uint32 // this and the following are guarded by the device's mutex
-	groups    map[ib.GID]struct{}
+	rateLimit uint32              // this and the following are guarded by the device's mutex
+	groups    map[ib.GID]struct{} // multicast groups that it is attached to
 }
 
-// CreateQP creates a QP.
+// CreateQP creates a QP. An RC QP is made with all extended operations that probe has found (sendOps): they must be
+// asked for when it is created. Other types have none here, and are posted to by ibv_post_send only.
 func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 	const op = "create QP"
 	d := p.dev
@@ -78,6 +85,10 @@ func (p *pd) CreateQP(init ib.QPInit) (ib.QP, error) {
 
 // bringTogether finds the objects that the QP uses and puts them into attr. The caller holds the
 // device's mutex.
+//
+// An XRC target has no CQ, since its receives complete on the CQ of the SRQ that the request names. An XRC initiator
+// receives nothing, and has a send CQ only (IBTA A14). For a target the result has the domain, which takes the place of
+// the PD when it is created.
 func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_init_attr) (uses []*object,
 	domain *C.struct_ibv_xrcd, err error) {
 	d := p.dev
@@ -112,7 +123,8 @@ func (p *pd) bringTogether(op string, init *ib.QPInit, attr *C.struct_ibv_qp_ini
 	return uses, nil, nil
 }
 
-// checkQP refuses QPs that no device could create.
+// checkQP refuses QPs that no device could create, and sizes beyond this device's. Its errors name the field, which an
+// errno of the kernel does not.
 func (d *device) checkQP(op string, init *ib.QPInit) error {
 	switch init.Type {
 	case ib.RC, ib.UC, ib.UD, ib.XRCINI, ib.XRCTGT:
@@ -152,12 +164,15 @@ func goCap(c *C.struct_ibv_qp_cap) ib.QPCap {
 	}
 }
 
-// open creates the send and receive queues of the QP.
+// open creates the send and receive queues of the QP, for the sizes that were granted. They are C memory that free
+// releases. ex is kept in the send queue, and belongs to the QP. A QP on an SRQ, or of XRC, gets a receive queue too,
+// which nothing is posted to.
 func (q *queuePair) open(op string, ex *C.struct_ibv_qp_ex) error {
 	q.send.c = C.rnic_new_send(q.c, ex, C.uint32_t(q.cap.MaxSendSGE), C.uint32_t(q.cap.MaxInline))
 	q.recv.c = C.rnic_new_recv(q.c, nil, C.uint32_t(q.cap.MaxRecvSGE))
 	q.recv.maxSGE = q.cap.MaxRecvSGE
 	if q.send.c == nil || q.recv.c == nil {
+		// free(NULL) does nothing.
 		C.rnic_free_send(q.send.c)
 		C.rnic_free_recv(q.recv.c)
 		return verbError(op, syscall.ENOMEM)
@@ -174,7 +189,7 @@ func (q *queuePair) Num() ib.QPN { return q.num }
 // Type returns the transport service.
 func (q *queuePair) Type() ib.QPType { return q.typ }
 
-// PostRecv posts receive requests.
+// PostRecv posts receive requests. It looks at the state itself: librxe posts without the kernel, in any state.
 func (q *queuePair) PostRecv(wrs []ib.RecvWR) (int, error) {
 	const verb = "post receive on"
 	q.recv.mu.Lock()
@@ -202,7 +217,8 @@ func (q *queuePair) op(verb string) string { return fmt.Sprintf("%s QP %#x", ver
 
 func (q *queuePair) lastState() ib.QPState { return ib.QPState(q.state.Load()) }
 
-// AttachMulticast adds the QP to a multicast group.
+// AttachMulticast adds the QP to a multicast group. It concerns the device only: that the network delivers the group's
+// packets to the port takes a join (CMID.JoinMulticast). The 0 is the LID of InfiniBand, which RoCE does not have.
 func (q *queuePair) AttachMulticast(group ib.GID) error {
 	op := q.op("attach multicast to")
 	switch {
@@ -239,6 +255,7 @@ func (q *queuePair) DetachMulticast(group ib.GID) error {
 	return q.detach(op, group)
 }
 
+// detach is DetachMulticast for a group that the QP is attached to. The caller holds the device's mutex.
 func (q *queuePair) detach(op string, group ib.GID) error {
 	c := cGID(group)
 	if err := check(op, C.ibv_detach_mcast(q.c, &c, 0)); err != nil {
@@ -248,7 +265,11 @@ func (q *queuePair) detach(op string, group ib.GID) error {
 	return nil
 }
 
-// free destroys the QP. It first detaches the multicast groups and windows that would prevent it.
+// free destroys the QP. It first detaches the multicast groups and windows that would prevent it: the kernel returns
+// EBUSY for a QP that is attached to a group (uverbs_free_qp). If it fails later, they stay detached.
+//
+// The library waits until the QP's events that NextEvent has read are acknowledged. NextEvent needs no lock for that
+// which is held here.
 func (q *queuePair) free() error {
 	op := q.op("close")
 	for group := range q.groups {
@@ -276,6 +297,8 @@ func (q *queuePair) free() error {
 	return nil
 }
 
+// releaseWindows unbinds the windows of type 2 that the QP has bound, by replacing them. The caller holds the device's
+// mutex and that of the send queue. Deleting from windows while it is ranged over, as renew does, is legal.
 func (q *queuePair) releaseWindows(op string) error {
 	r := &q.dev.refs
 	r.Lock()

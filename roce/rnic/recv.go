@@ -15,7 +15,8 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// recvQueue is the receive queue of a QP, or an SRQ.
+// recvQueue is the receive queue of a QP, or an SRQ. c has the requests of one batch, with room for maxSGE entries in
+// the list of each. They are filled in anew for each post: the library has copied them when the call returns.
 type recvQueue struct {
 	mu     sync.Mutex
 	c      *C.struct_rnic_recv // nil when it is closed; guarded by mu
@@ -24,6 +25,9 @@ type recvQueue struct {
 
 // post posts receive requests, in batches. The caller holds mu, and adds the name of the QP or SRQ
 // to the error.
+//
+// If a request is refused, here or by the library, those before it are posted, n counts them, and the error is about
+// the next one. If both refuse, it is the library's error, as its request comes first.
 func (q *recvQueue) post(wrs []ib.RecvWR) (n int, err error) {
 	for n < len(wrs) && err == nil {
 		batch := wrs[n:min(n+C.RNIC_BATCH, len(wrs))]
@@ -55,7 +59,8 @@ func (q *recvQueue) put(to *C.struct_ibv_recv_wr, wr *ib.RecvWR) error {
 	return nil
 }
 
-// putSGL fills in a scatter-gather list. The caller has checked that sgl fits.
+// putSGL fills in a scatter-gather list. The caller has checked that sgl fits. Addresses are numbers here: they may be
+// IOVAs, and only the device looks at the memory. So cgo has no Go pointer to check.
 func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
 	list := unsafe.Slice(to, len(sgl))
 	for i := range sgl {
@@ -64,7 +69,8 @@ func putSGL(to *C.struct_ibv_sge, sgl []ib.SGE) {
 	}
 }
 
-// postError converts the result of a post, 0 or an errno, to an error.
+// postError converts the result of a post, 0 or an errno, to an error. ENOMEM means that the queue is full, not that a
+// limit is reached as it does when objects are created. The functions of shim.c have made ret positive.
 func postError[T ~int32](ret T) error {
 	switch errno := syscall.Errno(ret); errno {
 	case 0:

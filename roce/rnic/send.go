@@ -14,7 +14,13 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// sendQueue is the send queue of a QP.
+// This file posts send requests. Go checks a request and fills in a flat struct in C memory; shim.c makes the library's
+// request of it. So no Go pointer goes to C, and a batch takes one call.
+//
+// What can be checked is checked here, since a provider returns only an errno, and some check little. Whether keys and
+// remote memory are valid is up to the device, which tells by the completion.
+
+// sendQueue is the send queue of a QP. Its mutex keeps the requests of a post together, and guards the C memory.
 type sendQueue struct {
 	mu sync.Mutex
 	c  *C.struct_rnic_send // nil when it is closed; guarded by mu
@@ -27,7 +33,9 @@ type opRule struct {
 	minLen   uint64 // least total length of SGL
 	noSGL    bool   // moves no data of its own
 	aligned  bool   // RemoteAddr is a multiple of 8 (IBTA 9.4.5)
-	ops      C.uint64_t
+	// ops, if not 0, is the IBV_QP_EX_WITH flag of an opcode that is posted by ibv_wr functions. The QP must have been
+	// created with it.
+	ops C.uint64_t
 }
 
 const (
@@ -55,13 +63,16 @@ var opRules = [...]opRule{
 
 const sendFlags = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.SendInline
 
-// PostSend posts send requests.
+// PostSend posts send requests. It holds refs until the library has taken all of them: requests have pointers to the C
+// forms of address handles, windows and regions, which must not be freed before. Later the device needs keys only, and
+// for address handles see maxOldAHs.
 func (q *queuePair) PostSend(wrs []ib.SendWR) (n int, err error) {
 	q.send.mu.Lock()
 	defer q.send.mu.Unlock()
 	if err := q.canSend("post send on"); err != nil {
 		return 0, err
 	}
+	// Known before locking, as a read lock cannot be turned into a write lock.
 	binds := false
 	for i := range wrs {
 		binds = binds || wrs[i].Opcode == ib.WRBindMW
@@ -98,7 +109,8 @@ func (q *queuePair) canSend(verb string) error {
 }
 
 // postBatch posts requests up to the first that is refused, here or by the
-// library. The caller holds send.mu and refs.
+// library. The caller holds send.mu and refs. It returns an error together with all requests posted if librxe has put
+// them into the queue but could not ring the doorbell (shim.c, post_chain).
 func (q *queuePair) postBatch(wrs []ib.SendWR) (int, error) {
 	var err error
 	built := 0
@@ -129,7 +141,8 @@ func (q *queuePair) bad(attr string, value any, allowed string, err error) error
 	return driver.Refuse(q.op("post send on"), attr, value, allowed, err)
 }
 
-// put fills in a request.
+// put fills in a request. to is a slot of the queue's C memory. The caller holds send.mu and refs, for writing if wr is
+// a bind.
 func (q *queuePair) put(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	err := q.checkRule(wr)
 	if err != nil {
@@ -211,7 +224,7 @@ func (q *queuePair) checkRule(wr *ib.SendWR) error {
 	return nil
 }
 
-// total returns the total length of a scatter-gather list.
+// total returns the total length of a scatter-gather list. The sum may exceed the 32 bits that each length has.
 func total(sgl []ib.SGE) (n uint64) {
 	for i := range sgl {
 		n += uint64(sgl[i].Length)
@@ -219,7 +232,8 @@ func total(sgl []ib.SGE) (n uint64) {
 	return n
 }
 
-// putPayload fills in the scatter-gather list of a request, or copies its inline payload.
+// putPayload fills in the scatter-gather list of a request, or copies its inline payload. The slot has room for
+// MaxSendSGE entries and MaxInline bytes, so more is refused.
 func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	if wr.Flags&ib.SendInline == 0 {
 		if len(wr.SGL) > q.cap.MaxSendSGE {
@@ -248,7 +262,8 @@ func (q *queuePair) putPayload(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 }
 
 // putEight copies the 8 bytes of an ATOMIC WRITE, which ibv_wr_atomic_write takes by value: from
-// Inline, or from the regions of SGL.
+// Inline, or from the regions of SGL. So here the check of a local key is this package's, and not the device's: a bad
+// one is an error of the post. The caller holds refs, which keeps a region's fields as they are.
 func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	value := make([]byte, 0, 8)
 	if wr.Flags&ib.SendInline != 0 {
@@ -270,7 +285,8 @@ func (q *queuePair) putEight(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	return nil
 }
 
-// putAddress fills in the destination of a datagram.
+// putAddress fills in the destination of a datagram. The PDs are compared since rdma_rxe looks at them only when it
+// sends (rxe_get_av).
 func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	a := q.dev.refs.ah(wr.AH)
 	if a == nil {
@@ -288,7 +304,8 @@ func (q *queuePair) putAddress(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	return nil
 }
 
-// putBind fills in the window and the region of a bind.
+// putBind fills in the window and the region of a bind. wr.RKey is the window's new key: its upper 24 bits find the
+// window, the lower 8 are the caller's choice. shim.c stores the key in the ibv_mw when the bind is in the queue.
 func (q *queuePair) putBind(to *C.struct_rnic_wr, wr *ib.SendWR) error {
 	w := q.dev.refs.mws[wr.RKey&^0xFF]
 	if w == nil || w.typ != ib.MWType2 {

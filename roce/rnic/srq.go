@@ -14,7 +14,8 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// srq is a shared receive queue.
+// srq is a shared receive queue. Its verbs hold the device's mutex, and posting holds recv.mu. Modify and free hold
+// both, since they move or end the queue.
 type srq struct {
 	driver.Implementation
 
@@ -22,11 +23,12 @@ type srq struct {
 	c    *C.struct_ibv_srq
 	pd   *pd
 	typ  ib.SRQType
-	num  uint32
+	num  uint32 // of an XRC SRQ, for peers; 0 for a basic one
 	recv recvQueue
 }
 
-// CreateSRQ creates a shared receive queue.
+// CreateSRQ creates a shared receive queue. The provider writes the sizes that it has granted back into attr. One for
+// XRC also uses a domain and a CQ, which must outlive it.
 func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	const op = "create SRQ"
 	d := p.dev
@@ -70,7 +72,8 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 	return s, nil
 }
 
-// open allocates the C memory for posting, and queries the number of an XRC SRQ.
+// open allocates the C memory for posting, and queries the number of an XRC SRQ. maxSGE is what the provider has
+// granted. If it fails the caller destroys the SRQ.
 func (s *srq) open(op string, maxSGE int) error {
 	if s.typ == ib.SRQXRC {
 		var num C.uint32_t
@@ -99,6 +102,7 @@ func (d *device) checkSRQ(op string, a *ib.SRQAttr) error {
 	return nil
 }
 
+// cSRQ returns the C form of attributes that checkSRQ has passed, with the size rounded up as ib.SRQAttr says.
 func cSRQ(d *device, a *ib.SRQAttr) C.struct_ibv_srq_attr {
 	return C.struct_ibv_srq_attr{max_wr: C.uint32_t(roundUp(a.MaxWR, d.attr.MaxSRQWR)), max_sge: C.uint32_t(a.MaxSGE),
 		srq_limit: C.uint32_t(a.Limit)}
@@ -110,7 +114,8 @@ func (s *srq) address() uintptr { return uintptr(unsafe.Pointer(s.c)) }
 // Num returns the number of an XRC SRQ.
 func (s *srq) Num() uint32 { return s.num }
 
-// Modify changes the size or the limit.
+// Modify changes the size or the limit. The check needs both, as the limit must not exceed the size. So the one that
+// the mask does not name is queried first.
 func (s *srq) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	const op = "modify SRQ"
 	if mask == 0 || mask&^(ib.SRQMaxWR|ib.SRQLimit) != 0 {
@@ -149,13 +154,14 @@ func (s *srq) Query() (ib.SRQAttr, error) {
 	return s.query(op)
 }
 
+// query is Query for callers that hold the device's mutex.
 func (s *srq) query(op string) (ib.SRQAttr, error) {
 	var c C.struct_ibv_srq_attr
 	err := check(op, C.ibv_query_srq(s.c, &c))
 	return ib.SRQAttr{MaxWR: int(c.max_wr), MaxSGE: int(c.max_sge), Limit: int(c.srq_limit)}, err
 }
 
-// PostRecv posts receive requests.
+// PostRecv posts receive requests. Unlike a QP, an SRQ has no state that would forbid it.
 func (s *srq) PostRecv(wrs []ib.RecvWR) (int, error) {
 	const op = "post receive on SRQ"
 	s.recv.mu.Lock()
@@ -170,6 +176,8 @@ func (s *srq) PostRecv(wrs []ib.RecvWR) (int, error) {
 	return n, err
 }
 
+// free destroys the SRQ. No QP uses it any more. As with a CQ, the library waits for the acks of events that were read,
+// which need neither of the locks held here.
 func (s *srq) free() error {
 	s.recv.mu.Lock()
 	defer s.recv.mu.Unlock()
