@@ -14,13 +14,18 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
+// This file converts addresses between net/netip and the flat struct of cmshim.h, and to addresses of the device. The
+// kernel's connection manager serves all RDMA devices of the machine, and chooses one by the address. So an address
+// that stands for this host, such as 127.0.0.1, is replaced by one of the device.
+
 // cmRow is a row of the GID table of a port.
 type cmRow struct {
 	ib.GIDEntry
 	port int
 }
 
-// rows returns the rows of the GID tables of all ports.
+// rows returns the rows of the GID tables of all ports. It locks the device's mutex for each. They are read anew for
+// each use, since addresses come and go.
 func (p *cmPort) rows() (rows []cmRow, err error) {
 	for port := 1; port <= p.dev.attr.Ports; port++ {
 		gids, err := p.dev.GIDs(port)
@@ -34,7 +39,8 @@ func (p *cmPort) rows() (rows []cmRow, err error) {
 	return rows, nil
 }
 
-// row finds the row of an address of the device; the zero row if there is none.
+// row finds the row of an address of the device; the zero row if there is none, which has port 0. It also returns all
+// rows, for error messages.
 func (p *cmPort) row(a netip.Addr) (found cmRow, rows []cmRow, err error) {
 	rows, err = p.rows()
 	for _, r := range rows {
@@ -87,7 +93,8 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 }
 
 // cAddr returns the C form of an address. A link-local address gets the scope of the device's
-// interface.
+// interface, without which the kernel does not accept it. The zone that the program may have given is gone by then
+// (driver.PlainAddr). An invalid address becomes family 0, which cmshim.c passes on as NULL.
 func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
 	if !a.Addr().IsValid() {
 		return c
@@ -107,7 +114,7 @@ func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
 	return c
 }
 
-// goAddr is the inverse of cAddr.
+// goAddr is the inverse of cAddr, but for the scope: the result has no zone.
 func goAddr(c *C.struct_rnic_addr) netip.AddrPort {
 	if c.family == 0 {
 		return netip.AddrPort{}

@@ -19,27 +19,31 @@ import (
 
 // cmChannel is an event channel. Its goroutine, the reader, reads the kernel's events whether or
 // not the application waits for them, since a peer's DREQ is answered when its event is read.
+//
+// Its C form lives until stop. The order at the end is the same for CM.Close and for the device. With cmPort.mu held,
+// IDs are destroyed and closed is set. Then, without it, the reader ends, and at last the descriptor is closed.
 type cmChannel struct {
 	driver.Implementation
 
 	port   *cmPort
 	c      *C.struct_rdma_event_channel // other goroutines use it only while closed is false
 	waiter *waiter
-	ready  chan struct{} // has an item if there may be an event
-	done   chan struct{} // closed with the channel
+	ready  chan struct{} // has an item if there may be an event; one goroutine takes it, and wakes the next
+	done   chan struct{} // closed with the channel, also if the reader fails
 	read   chan struct{} // closed when the reader has ended
-	once   sync.Once
+	once   sync.Once     // of stop
 
 	// Guarded by cmPort.mu.
-	ids    map[*cmID]struct{}
-	unread []ib.CMEvent // oldest first
+	ids    map[*cmID]struct{} // not closed yet; IDs of unread requests are among them
+	unread []ib.CMEvent       // oldest first
 	closed bool
 	err    error // why the reader ended, if the channel was not closed
 }
 
 var _ ib.CM = (*cmChannel)(nil)
 
-// newCMChannel returns a channel on c. If it succeeds it takes ownership of c.
+// newCMChannel returns a channel on c. If it succeeds it takes ownership of c. The reader may begin before the caller
+// has unlocked cmPort.mu: it waits for that.
 func newCMChannel(p *cmPort, c *C.struct_rdma_event_channel) (*cmChannel, error) {
 	w, err := newWaiter(int(c.fd), "connection manager of "+p.dev.name)
 	if err != nil {
@@ -58,14 +62,16 @@ func newCMChannel(p *cmPort, c *C.struct_rdma_event_channel) (*cmChannel, error)
 	return ch, nil
 }
 
-// take reads all events that the kernel has. It returns true if the channel is closed.
+// take reads all events that the kernel has. It returns true if the channel is closed. The waiter calls it on the
+// reader's goroutine.
 func (ch *cmChannel) take() (bool, error) {
 	ch.port.mu.Lock()
 	defer ch.port.mu.Unlock()
 	return ch.closed, ch.drain()
 }
 
-// drain is the part of take under cmPort.mu.
+// drain is the part of take under cmPort.mu. moveTo calls it too, on a goroutine of the application. It does not block,
+// since newWaiter has made the descriptor non-blocking: the kernel then returns EAGAIN.
 func (ch *cmChannel) drain() error {
 	// All that there are: the waiter is told when the descriptor becomes readable, not of each event.
 	for !ch.closed {
@@ -82,13 +88,15 @@ func (ch *cmChannel) drain() error {
 	return nil
 }
 
-// put queues an event of an ID of the channel.
+// put queues an event of an ID of the channel. The caller holds cmPort.mu, as for drop and next.
 func (ch *cmChannel) put(id *cmID, ev ib.CMEvent) {
 	ev.ID = id
 	ch.unread = append(ch.unread, ev)
 	ch.wake()
 }
 
+// wake makes one call of NextEvent look for an event. If nobody waits the item stays, and the next call looks in vain
+// at worst.
 func (ch *cmChannel) wake() {
 	select {
 	case ch.ready <- struct{}{}:
@@ -117,7 +125,7 @@ func (ch *cmChannel) next() (ev ib.CMEvent, ok bool) {
 	return ev, true
 }
 
-// NextEvent waits for an event.
+// NextEvent waits for an event. It reads the Go queue only, so any number of goroutines may wait.
 func (ch *cmChannel) NextEvent(ctx context.Context) (ib.CMEvent, error) {
 	for {
 		ch.port.mu.Lock()
@@ -171,7 +179,8 @@ func (ch *cmChannel) lock(op string) error {
 	return nil
 }
 
-// adopt returns a cmID for an ID that librdmacm has created.
+// adopt returns a cmID for an ID that librdmacm has created, and which it takes ownership of: cmID.release destroys it.
+// The caller holds cmPort.mu.
 func (ch *cmChannel) adopt(c *C.struct_rdma_cm_id, init ib.CMIDInit) *cmID {
 	id := &cmID{port: ch.port, c: c, ch: ch, init: init, ackTimeout: -1}
 	ch.port.ids[c] = id
@@ -179,7 +188,8 @@ func (ch *cmChannel) adopt(c *C.struct_rdma_cm_id, init ib.CMIDInit) *cmID {
 	return id
 }
 
-// end ends the channel: calls of NextEvent fail once they have returned the unread events.
+// end ends the channel: calls of NextEvent fail once they have returned the unread events. The caller holds cmPort.mu.
+// The first cause counts, so the error of a reader that stop has ended is dropped.
 func (ch *cmChannel) end(err error) {
 	if !ch.closed {
 		ch.closed, ch.err = true, err
@@ -193,12 +203,14 @@ func (ch *cmChannel) stop() {
 	ch.once.Do(func() {
 		// Without mu, which a take that is under way holds.
 		ch.waiter.close()
+		// When the waiter is closed the reader still locks mu once, to report an error.
 		<-ch.read
 		C.rdma_destroy_event_channel(ch.c)
 	})
 }
 
-// Close closes the channel and all of its IDs.
+// Close closes the channel and all of its IDs. Unread events are dropped with them. Each call returns when the channel
+// has ended, also if another goroutine is closing it. It does not need the device to be open.
 func (ch *cmChannel) Close() error {
 	p := ch.port
 	p.mu.Lock()

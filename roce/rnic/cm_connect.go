@@ -16,6 +16,13 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
+// This file has the methods of an ID that make and end connections. Each checks what it can, makes one call of
+// librdmacm, and then sets the state in which the next method is allowed. cm_event.go has the other half: what events
+// do to the state. The kernel has a state of its own for the ID, and refuses with EINVAL what does not fit that.
+//
+// All hold cmPort.mu from the check of the state to the change. The ID's c is not nil in the states before the end:
+// release, which makes it nil, is followed by cmOver or cmClosed, or by the end of the device.
+
 // resolveTimeout is used for a timeout of 0, with which the kernel would not wait at all.
 const resolveTimeout = 10 * time.Second
 
@@ -23,7 +30,8 @@ const resolveTimeout = 10 * time.Second
 // (sysctl net.rdma_ucm.max_backlog).
 const maxBacklog = 1024
 
-// Bind binds the ID to a local address.
+// Bind binds the ID to a local address. The kernel reserves the port in the ID's port space, which all processes of the
+// network namespace share. Query returns the port that it has chosen for 0.
 func (id *cmID) Bind(local netip.AddrPort) error {
 	const op = "bind"
 	if err := id.lock(op, cmIdle); err != nil {
@@ -33,6 +41,8 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 	return id.bind(op, local)
 }
 
+// bind is the part of Bind under cmPort.mu. If the kernel has bound the ID to another device, bind fails although the
+// ID is bound: an ID cannot be bound again, and is to be closed.
 func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
 	a := driver.PlainAddr(local.Addr())
 	switch {
@@ -63,7 +73,8 @@ func (id *cmID) inUse(op string, port uint16, ret C.int) error {
 	return err
 }
 
-// Listen starts accepting connection requests for the ID's port.
+// Listen starts accepting connection requests for the ID's port. At an unspecified address the kernel listens on all
+// devices of the machine, and this package rejects what arrives by another (cmPort.request).
 func (id *cmID) Listen(backlog int) error {
 	const op = "listen"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {
@@ -87,7 +98,9 @@ func (id *cmID) Listen(backlog int) error {
 	return id.refresh(op)
 }
 
-// ResolveAddr finds the local address from which dst is reached.
+// ResolveAddr finds the local address from which dst is reached. Left alone the kernel would choose the source by the
+// routes of the machine, and with it the device. So an ID that is not bound gets its source from this device's GIDs. If
+// none fits, or the ID is bound to an unspecified address, the kernel chooses, and addrResolved checks the outcome.
 func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (err error) {
 	const op = "resolve address"
 	if err := id.lock(op, cmIdle, cmBound); err != nil {
@@ -139,7 +152,8 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 	return nil
 }
 
-// milliseconds converts a timeout for librdmacm.
+// milliseconds converts a timeout for librdmacm. It rounds up, so that a short one does not become 0, and bounds it to
+// what an int holds.
 func milliseconds(d time.Duration) C.int {
 	if d <= 0 {
 		d = resolveTimeout
@@ -148,7 +162,8 @@ func milliseconds(d time.Duration) C.int {
 }
 
 // ResolveRoute finds the route to the resolved address. If the path MTU is set below the port's,
-// it sets a path record of its own, as the kernel would use the MTU of the interface.
+// it sets a path record of its own, as the kernel would use the MTU of the interface. The kernel raises
+// CMRouteResolved for that too (ucma_set_ib_path), so the application sees no difference.
 func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	const op = "resolve route"
 	if err := id.lock(op, cmAddrResolved); err != nil {
@@ -193,7 +208,8 @@ func cBytes(g ib.GID) (c [16]C.uint8_t) {
 	return c
 }
 
-// The most private data of each message, less the header of rdma_cm if the message has one.
+// The most private data of each message, less the header of rdma_cm if the message has one. Only requests have it, 36
+// bytes with both IP addresses: a REQ has room for 92, and a SIDR_REQ for 216.
 const (
 	connectPrivate, connectUDPrivate = 56, 180
 	acceptPrivate, acceptUDPrivate   = 196, 136
@@ -213,7 +229,8 @@ func (id *cmID) checkPrivate(op string, data []byte, connected, datagram int) er
 	return nil
 }
 
-// checkQP refuses a QP that is not of this device, or of another type than the ID.
+// checkQP refuses a QP that is not of this device, or of another type than the ID. The kernel takes any number, as it
+// does not know which QP of which process it is. The QP is not kept open by the connection.
 func (id *cmID) checkQP(op string, num ib.QPN) error {
 	d := id.port.dev
 	d.mu.Lock()
@@ -244,7 +261,8 @@ func (id *cmID) checkParam(op string, p *ib.CMConnParam) error {
 	return id.checkQP(op, p.QPN)
 }
 
-// cParam returns the C form of parameters that have been checked.
+// cParam returns the C form of parameters that have been checked. The private data is copied into the struct, so that C
+// gets no pointer to Go memory within it. The Q_Key is left out, as rdma_ucm does not pass it on.
 func cParam(p *ib.CMConnParam) (c C.struct_rnic_cm_param) {
 	c.qpn, c.responder_resources, c.initiator_depth = C.uint32_t(p.QPN), C.uint8_t(p.ResponderResources),
 		C.uint8_t(p.InitiatorDepth)
@@ -256,7 +274,8 @@ func cParam(p *ib.CMConnParam) (c C.struct_rnic_cm_param) {
 	return c
 }
 
-// Connect requests a connection, or for UD a datagram service.
+// Connect requests a connection, or for UD a datagram service. For UD only the private data counts, since the question
+// names no QP. Timeout is this package's: rdma_ucm has none, so a timer of Go ends the attempt (expire).
 func (id *cmID) Connect(p ib.CMConnParam) error {
 	const op = "connect"
 	if err := id.lock(op, cmRouteResolved); err != nil {
@@ -283,7 +302,8 @@ func (id *cmID) Connect(p ib.CMConnParam) error {
 }
 
 // expire ends a Connect that has timed out. It destroys the kernel's ID, which withdraws the
-// request by a REJ with reason 4.
+// request by a REJ with reason 4. The timer calls it on a goroutine of its own, maybe after the answer or the end of
+// the ID: state and agreed tell.
 func (id *cmID) expire() {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
@@ -294,7 +314,8 @@ func (id *cmID) expire() {
 	}
 }
 
-// Accept answers a request.
+// Accept answers a request. For a connection the state remains cmConnecting until the RTU comes (established). A
+// datagram service has no RTU, and is complete with the answer.
 func (id *cmID) Accept(p ib.CMConnParam) error {
 	const op = "accept"
 	if err := id.lock(op, cmConnecting); err != nil {
@@ -355,7 +376,8 @@ func (id *cmID) answerable(op string, may bool) error {
 		"Accept after CMConnectRequest, Establish after CMConnectResponse", ib.ErrState)
 }
 
-// Establish answers CMConnectResponse.
+// Establish answers CMConnectResponse. It sends the RTU, after which the peer may send on the connection. librdmacm
+// permits it only to IDs without a QP of their own, as all are here.
 func (id *cmID) Establish() error {
 	const op = "establish"
 	if err := id.lock(op, cmConnecting); err != nil {
@@ -373,7 +395,8 @@ func (id *cmID) Establish() error {
 	return nil
 }
 
-// Reject answers CMConnectRequest or CMConnectResponse.
+// Reject answers CMConnectRequest or CMConnectResponse. No event follows at this end. The kernel's ID stays until
+// Close.
 func (id *cmID) Reject(r ib.CMReject) error {
 	const op = "reject"
 	if err := id.lock(op, cmConnecting); err != nil {
@@ -413,6 +436,7 @@ func (id *cmID) Delay(time.Duration) error {
 }
 
 // Disconnect ends a connection. A listener at an address of the device has none, which is no error.
+// It sends a DREQ. The state changes with the event that follows, which is CMDisconnected also without an answer.
 func (id *cmID) Disconnect() error {
 	const op = "disconnect"
 	if err := id.lock(op, cmListening, cmConnecting, cmConnected, cmOver); err != nil {
@@ -432,7 +456,9 @@ func (id *cmID) Disconnect() error {
 	return cmResult(op, ret, err)
 }
 
-// Notify reports an event of the QP to the kernel.
+// Notify reports an event of the QP to the kernel. The kernel does not hear of it by itself, since events of a QP go to
+// the process that owns the QP. With EventCommEst the kernel takes the connection as established before the RTU, which
+// may be lost, and raises CMEstablished.
 func (id *cmID) Notify(t ib.EventType) error {
 	const op = "notify"
 	if err := id.lock(op); err != nil {

@@ -14,6 +14,13 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
+// This file handles events of librdmacm. When an event gets here rnic_cm_next has copied and acknowledged it, in the
+// same hold of cmPort.mu. Pointers in the copy only serve to find the Go value of an ID, except in a request: its ID is
+// new, and this package's to destroy.
+//
+// The ID is updated when its event is read from the kernel, which may be before the application reads it from
+// NextEvent. So a method may succeed or fail by a state that the application has not heard of.
+
 // handle updates the event's ID and queues the event on the ID's channel. The caller holds p.mu.
 func (p *cmPort) handle(c *C.struct_rnic_cm_event) {
 	ev := ib.CMEvent{Type: ib.CMEventType(c._type), Status: int(c.status)}
@@ -31,7 +38,8 @@ func (p *cmPort) handle(c *C.struct_rnic_cm_event) {
 	id.ch.put(id, ev)
 }
 
-// cmHandlers are the functions that update an ID for each type of event.
+// cmHandlers are the functions that update an ID for each type of event. They may change the event before it is queued.
+// CMTimewaitExit changes nothing, as its ID is over already.
 var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CMEvent){
 	ib.CMAddrResolved:    (*cmID).addrResolved,
 	ib.CMAddrError:       (*cmID).addrFailed,
@@ -49,7 +57,8 @@ var cmHandlers = map[ib.CMEventType]func(*cmID, *C.struct_rnic_cm_event, *ib.CME
 	ib.CMAddrChange:      (*cmID).addrChanged,
 }
 
-// request creates an ID for a peer's request, or rejects the request by destroying the kernel's ID.
+// request creates an ID for a peer's request, or rejects the request by destroying the kernel's ID. The ID belongs to
+// the listener until NextEvent returns the event (wasRead): if the listener is closed before, it is closed too.
 func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	l := p.ids[c.listener]
 	if l == nil || len(l.waiting) >= maxBacklog {
@@ -65,6 +74,7 @@ func (p *cmPort) request(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.listener = l
 	l.waiting[id] = struct{}{}
 	ev.Listener, ev.Param = l, id.peer
+	// In the event only, so that the ID does not keep it. The same holds for the other events.
 	ev.Param.PrivateData = privateOf(c)
 	if id.init.Type == ib.UD {
 		ev.AH = id.addressVector()
@@ -80,10 +90,13 @@ func paramOf(c *C.struct_rnic_cm_event) ib.CMConnParam {
 		RetryCount: uint8(p.retry_count), RNRRetry: uint8(p.rnr_retry)}
 }
 
+// privateOf returns a copy of the private data, which the application owns.
 func privateOf(c *C.struct_rnic_cm_event) []byte {
 	return C.GoBytes(unsafe.Pointer(&c.param.private_data), C.int(c.param.private_len))
 }
 
+// addrResolved stores the addresses that the kernel has chosen. If the route leads through another device the event
+// becomes an error. The kernel's ID stays with that device, so there is no use in another attempt with this ID.
 func (id *cmID) addrResolved(_ *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.state = cmAddrResolved
 	if id.refresh("resolve address") != nil { // the kernel has chosen another device
@@ -101,7 +114,7 @@ func (id *cmID) routeResolved(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
 
 func (id *cmID) routeFailed(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) { id.state = cmAddrResolved }
 
-// responded handles the peer's REP.
+// responded handles the peer's REP. The state remains cmConnecting until Establish sends the RTU.
 func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.peer, id.agreed = paramOf(c), true
@@ -109,7 +122,8 @@ func (id *cmID) responded(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	ev.Param.PrivateData = privateOf(c)
 }
 
-// established handles the RTU, or the answer of a datagram service.
+// established handles the RTU, or the answer of a datagram service. An RTU has no parameters, so the event has those of
+// the peer's REQ. The active end of a connection has no such event: Establish sets its state.
 func (id *cmID) established(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.state = cmConnected
@@ -120,7 +134,7 @@ func (id *cmID) established(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	ev.Param.PrivateData = privateOf(c)
 }
 
-// over handles the end of a connection or of a request.
+// over handles the end of a connection or of a request. The kernel's ID stays until Close, for the events that follow.
 func (id *cmID) over(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.stopTimer()
 	id.state = cmOver
@@ -131,17 +145,22 @@ func (id *cmID) over(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 // the DREQ, the call has no effect.
 func (id *cmID) disconnected(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	id.over(c, ev)
+	// The kernel's is ETIMEDOUT if no DREP has come (cma_ib_handler), but the connection has ended all the same.
 	ev.Status = 0
 	C.rdma_disconnect(id.c)
 }
 
+// stopTimer ends the timeout of Connect. If expire has begun already it waits for cmPort.mu, and then sees by state and
+// agreed that it has nothing to do.
 func (id *cmID) stopTimer() {
 	if id.timer != nil {
 		id.timer.Stop()
 	}
 }
 
-// joined handles the result of a join. It finds the group by the number of the join.
+// joined handles the result of a join. It finds the group by the number of the join, which librdmacm carries as the
+// join's context. A number is not used again, so the event of an earlier join of the group does not match. A join that
+// has failed stays in groups until it is left, as it does in librdmacm.
 func (id *cmID) joined(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
 	for group, number := range id.groups {
 		if number == uintptr(c.group) {
@@ -158,7 +177,8 @@ func (id *cmID) addrChanged(_ *C.struct_rnic_cm_event, _ *ib.CMEvent) {
 	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Type == ib.CMAddrChange })
 }
 
-// JoinMulticast joins a multicast group.
+// JoinMulticast joins a multicast group. With RoCE no subnet manager takes part: the kernel joins the IP group on the
+// network interface, so that IGMP reports go out (cma_igmp_send).
 func (id *cmID) JoinMulticast(group netip.Addr) error {
 	const op = "join"
 	if err := id.lock(op, cmBound, cmAddrResolved); err != nil {
@@ -193,7 +213,8 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 	return nil
 }
 
-// LeaveMulticast leaves a multicast group.
+// LeaveMulticast leaves a multicast group. librdmacm finds the join by the bytes of the address, so cAddr must give the
+// same ones as for the join. It waits for the acks of the join's events, which is none with cmPort.mu held.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	const op = "leave"
 	if err := id.lock(op); err != nil {

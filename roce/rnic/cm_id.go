@@ -16,7 +16,10 @@ import (
 	"github.com/goroce/goroce/ib/driver"
 )
 
-// cmState is the state of an ID, as in the kernel's rdma_cm (enum rdma_cm_state).
+// This file has the ID itself: its state, options, attributes for QPs, and its end. An ID lasts as long as the program
+// keeps it. The kernel's ID behind it may end earlier: with the device, or with a Connect that timed out.
+
+// cmState is the state of an ID, as in the kernel's rdma_cm (enum rdma_cm_state). Methods and events change it.
 type cmState uint8
 
 const (
@@ -40,7 +43,8 @@ func (s cmState) String() string { return cmStateText[s] }
 var cmStateText = [numCMStates]string{"idle", "bound", "resolving the address", "address resolved",
 	"resolving the route", "route resolved", "listening", "connecting", "connected", "over", "closed"}
 
-// cmID is an ID of the connection manager.
+// cmID is an ID of the connection manager. It owns c, which only release destroys. c's channel in librdmacm is that of
+// ch: moveTo changes both together.
 type cmID struct {
 	driver.Implementation
 
@@ -48,7 +52,7 @@ type cmID struct {
 
 	// Guarded by cmPort.mu.
 	c      *C.struct_rdma_cm_id // nil after release
-	ch     *cmChannel
+	ch     *cmChannel           // where its events go
 	init   ib.CMIDInit
 	state  cmState
 	local  netip.AddrPort
@@ -78,7 +82,8 @@ type cmID struct {
 
 var _ ib.CMID = (*cmID)(nil)
 
-// completeCMID checks the parameters of a new ID, and fills in defaults.
+// completeCMID checks the parameters of a new ID, and fills in defaults. rdma_create_id derives the type from the port
+// space, so a type is accepted only if it is that one.
 func completeCMID(op string, init *ib.CMIDInit) error {
 	if init.Space == 0 {
 		init.Space = ib.PortSpaceTCP
@@ -118,6 +123,7 @@ func (id *cmID) lock(op string, states ...cmState) error {
 	return err
 }
 
+// check is the part of lock that looks at the state. The caller holds cmPort.mu.
 func (id *cmID) check(op string, states ...cmState) error {
 	if id.state == cmClosed {
 		return fmt.Errorf("%s: CM ID: %w", op, ib.ErrClosed)
@@ -135,6 +141,10 @@ func (id *cmID) check(op string, states ...cmState) error {
 
 // refresh takes addresses and path from librdmacm. It returns an error if the kernel has assigned
 // the ID to another device with the same address.
+//
+// librdmacm has queried them from the kernel in the call, or with the event, before. Names of devices are compared
+// since librdmacm has another context of the same device. An ID has no device as long as it is not bound, or bound to
+// an unspecified address.
 func (id *cmID) refresh(op string) error {
 	var info C.struct_rnic_cm_info
 	C.rnic_cm_query(id.c, &info)
@@ -154,7 +164,8 @@ func (id *cmID) refresh(op string) error {
 	return nil
 }
 
-// addressVector returns the ID's path in the form for QPs and address handles.
+// addressVector returns the ID's path in the form for QPs and address handles. If the local address has left the GID
+// table meanwhile, the SGID index is 0, which may be that of another address.
 func (id *cmID) addressVector() ib.AHAttr {
 	ah := id.path
 	row, _, _ := id.port.row(id.local.Addr())
@@ -162,7 +173,7 @@ func (id *cmID) addressVector() ib.AHAttr {
 	return ah
 }
 
-// Query describes the ID.
+// Query describes the ID. It asks librdmacm nothing, so it works also when the kernel's ID has ended.
 func (id *cmID) Query() (ib.CMIDAttr, error) {
 	if err := id.lock("query CM ID"); err != nil {
 		return ib.CMIDAttr{}, err
@@ -213,7 +224,8 @@ func (id *cmID) SetOption(o ib.CMOption, value int) error {
 }
 
 // checkOption refuses a value that is out of range, and options that are set too late. It stores
-// the path MTU for ResolveRoute.
+// the path MTU for ResolveRoute. CMOptionTOS and CMOptionAckTimeout are accepted at any time, but the path gets them
+// in ResolveRoute.
 func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 	bad := func(allowed string) error {
 		return driver.Refuse(op, fmt.Sprintf("option %d", o), value, allowed, ib.ErrInvalid)
@@ -247,7 +259,9 @@ func (id *cmID) checkOption(op string, o ib.CMOption, value int) error {
 	return nil
 }
 
-// InitQPAttr returns the attributes with which Modify takes the QP to a state.
+// InitQPAttr returns the attributes with which Modify takes the QP to a state. Those for INIT are known without a peer.
+// Those for RTR and RTS come from the REQ and the REP, so the kernel has them once both ends' parameters are known
+// (agreed), and until its ID ends.
 func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, err error) {
 	const op = "init QP attributes"
 	if err := id.lock(op); err != nil {
@@ -282,7 +296,8 @@ func (id *cmID) InitQPAttr(to ib.QPState) (attr ib.QPAttr, mask ib.QPAttrMask, e
 	return attr, mask, nil
 }
 
-// kernelAttr asks the kernel for the QP's attributes.
+// kernelAttr asks the kernel for the QP's attributes. It fails with ib.ErrState if the peer has ended its request
+// meanwhile (takenBack).
 func (id *cmID) kernelAttr(op string, to ib.QPState) (ib.QPAttr, ib.QPAttrMask, error) {
 	var c C.struct_ibv_qp_attr
 	var mask C.int
@@ -298,7 +313,8 @@ const cmAttrMask = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccess
 	ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrSQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer | ib.AttrMaxRdAtomic |
 	ib.AttrTimeout | ib.AttrRetryCnt | ib.AttrRNRRetry
 
-// datagramAttr returns the attributes that librdmacm sets for UD QPs (ucma_init_ud_qp).
+// datagramAttr returns the attributes that librdmacm sets for UD QPs (ucma_init_ud_qp). They do not depend on the ID,
+// as nothing is negotiated with a peer.
 func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
 	switch to {
 	case ib.StateInit:
@@ -310,7 +326,8 @@ func datagramAttr(to ib.QPState) (ib.QPAttr, ib.QPAttrMask) {
 	return ib.QPAttr{State: to}, ib.AttrState
 }
 
-// Migrate moves the ID, with its unread requests, to another channel of the device.
+// Migrate moves the ID, with its unread requests, to another channel of the device. Requests that come meanwhile, which
+// moveTo reads, are on the new channel already.
 func (id *cmID) Migrate(to ib.CM) error {
 	const op = "migrate CM ID"
 	if err := id.lock(op); err != nil {
@@ -337,7 +354,8 @@ func (id *cmID) Migrate(to ib.CM) error {
 
 // moveTo moves the ID and its unread events to a channel. The kernel moves the events that it
 // still has, but does not wake a reader of the new channel (Linux's ucma_migrate_id), so moveTo
-// drains that.
+// drains that. Those that were read before are moved first, so the order of the ID's events stays. The caller holds
+// cmPort.mu.
 func (id *cmID) moveTo(op string, ch *cmChannel) error {
 	from := id.ch
 	if from == ch {
@@ -363,7 +381,8 @@ func (id *cmID) moveTo(op string, ch *cmChannel) error {
 	return ch.drain()
 }
 
-// Close ends the ID.
+// Close ends the ID. It does not look at whether the device is closed: an ID of a closed device is still to be taken
+// off its channel, with its unread events.
 func (id *cmID) Close() error {
 	id.port.mu.Lock()
 	defer id.port.mu.Unlock()
@@ -371,7 +390,8 @@ func (id *cmID) Close() error {
 	return nil
 }
 
-// close ends the ID, and removes it from its channel.
+// close ends the ID, and removes it from its channel. The caller holds cmPort.mu, and may range over the channel's ids
+// or the listener's waiting, from which it deletes the ID.
 func (id *cmID) close() {
 	if id.state == cmClosed {
 		return
@@ -389,7 +409,10 @@ func (id *cmID) close() {
 
 // release destroys the kernel's ID. The kernel then notifies the peer: it disconnects a
 // connection, rejects the peer's request, or withdraws our own (Linux's cm_destroy_id).
+// The events that the kernel still has of it are dropped. Those in ch.unread stay, as does the state. The caller holds
+// cmPort.mu.
 func (id *cmID) release() {
+	// Requests that the application has not seen have no owner but the listener. Closing them rejects them.
 	for child := range id.waiting {
 		child.close()
 	}
@@ -414,7 +437,8 @@ func (id *cmID) wasRead() {
 	}
 }
 
-// privateBytes copies private data to its C form, which has room for it.
+// privateBytes copies private data to its C form, which has room for it: 255 bytes, as the length has 8 bits. Callers
+// have checked it against the less that the message takes (checkPrivate).
 func privateBytes(p *C.struct_rnic_cm_param, data []byte) {
 	p.private_len = C.uint8_t(copy((*[255]byte)(unsafe.Pointer(&p.private_data))[:], data))
 }
