@@ -53,6 +53,29 @@
 // A server whose clients are connected by an abi.Local, and whose devices are driven by Step (Options.Manual), waits
 // for channels and the clock only. Package daemontest runs it in virtual time.
 //
+// # Locks
+//
+// In the order in which they are taken. The locks of the device (package engine lists them) stand in the middle: what
+// is above them may be held over a verb; what is below is taken by calls of the device, with a shard or the connection
+// manager waiting, so nothing that can block, and no verb, is done while it is held.
+//
+//	Server.looking        inspections, one at a time (inspect.go)
+//	domains.mu            the shared XRC domains of a device
+//	domain.life           a domain or a target that is made, opened or closed
+//	cmAccounts.mu         the users' accounts at the connection manager
+//	locks of the device   Device.mu, those of shards, that of the connection manager
+//	doorbells.mu          a shard's doorbells: its turn, and sessions that come and go
+//	domain.mu             who has a target open: Event, Fault, Includes
+//	session.mu            handles, which Event and Stage look up
+//	accounts.mu           booked by Alloc under Device.mu, by Stage under a shard's, by Charge under the manager's
+//	closer.mu, pool.mu    the jobs of a user's threads, which enter counts
+//	outbox.mu             a queue of notes, and the attempt to send one, which does not block
+//
+// files.mu, memfds.mu and memfds.reach are held while pages are mapped and populated, which may take long. Only
+// sessions' goroutines and those of reap take them, in this order, and before accounts.mu; never a call of the device.
+// Server.mu is taken before session.mu (shut), unit.mu before outbox.mu (passEvents). Those of failures, visits and
+// groups take no other lock, but that a visit's follows that of visits.
+//
 // # Lifetimes
 //
 // The daemon maps memory that a client shares: the rings of its objects, its doorbells (shared.go), and

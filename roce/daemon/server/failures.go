@@ -51,7 +51,8 @@ type failures struct {
 	news    chan struct{}  // is closed at the next one; nil if nobody waits
 }
 
-// QPFailed records a failure (device.Tenant). A goroutine logs it, since writing the log may block.
+// QPFailed records a failure (device.Tenant). A goroutine logs it, since writing the log may block. It is called with
+// the lock of a shard held (device.Tenant).
 func (c *session) QPFailed(f device.QPFailure) {
 	i := infoOf(c.unit.name, Owner{PID: c.who.Pid, UID: c.who.Uid}, &f)
 	c.visit.failedQP(i.Failed)
@@ -92,7 +93,8 @@ func infoOf(name string, who Owner, f *device.QPFailure) *FailureInfo {
 	return i
 }
 
-// talk logs what there is to say, and looks up the names of the processes while they are there.
+// talk logs what there is to say, and looks up the names of the processes while they are there. One goroutine at a
+// time does: what fails meanwhile is in its next list, or, beyond failuresMost, is not logged.
 func (s *failures) talk(log *slog.Logger) {
 	for {
 		s.mu.Lock()
@@ -139,7 +141,7 @@ func (s *Server) Stories(device string, qpn uint32) (list []Told) {
 	return list
 }
 
-// tell reads the recorder of a failure.
+// tell reads the recorder of a failure. It takes the lock of a shard, so the caller holds none that a shard takes.
 func (i *FailureInfo) tell() Told {
 	return Told{FailureInfo: *i, Story: i.qp.Story(), Began: i.At.Add(-time.Duration(i.qp.Failed.At))}
 }
@@ -169,6 +171,7 @@ func (s *Server) NextFailure(ctx context.Context, wants func(*FailureInfo) bool)
 	f.mu.Lock()
 	seen := f.count
 	for {
+		// The newest count-seen of the list. If more have failed than it holds, the oldest of them are lost.
 		for n := min(f.count-seen, len(f.list)); n > 0; n-- {
 			if i := f.list[len(f.list)-n]; wants(i) {
 				f.mu.Unlock()

@@ -16,10 +16,24 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
+// Handlers run on the session's goroutine, one at a time, under session.safely. What they have in common:
+//
+// What a request needs is booked first (take), then the verb is called, then the object gets its handle (add), after
+// which nothing may fail. A handler that returns an error need not clean up what it has booked or what Alloc has
+// mapped: answer does. What it has made by a verb it closes itself.
+//
+// Numbers come from the client. Those whose type here is narrower are clamped by min, and then the verb refuses them:
+// a conversion alone would drop the upper bits, and could turn what is wrong into something valid.
+//
+// Handles are looked up in the session's own table, so a client can name no object of another. Numbers that it writes
+// into its rings, as those of AHs and XRC SRQs, are of the device: package qp compares their PD or domain with the
+// QP's.
+
 // handler carries out one kind of request.
 type handler func(c *session, body []byte, fds []int) (reply, error)
 
-// takes returns a handler that calls f with the body decoded as a T.
+// takes returns a handler that calls f with the body decoded as a T. A body of another length is refused (abi.Get),
+// so f sees no bytes that the client has not sent.
 func takes[T any](f func(*session, *T) (reply, error)) handler {
 	return func(c *session, body []byte, _ []int) (reply, error) {
 		v, err := abi.Get[T](body)
@@ -94,6 +108,8 @@ func withBody[T any](v T) (reply, error) { return reply{body: abi.Put(nil, &v)},
 // noBody returns a reply without a body, or the error.
 func noBody(err error) (reply, error) { return reply{}, err }
 
+// hello decides who may use the daemon. A client that is refused keeps its connection, and may read the reason; it
+// may still say hello again, and nothing else.
 func hello(c *session, h *abi.Hello) (reply, error) {
 	if h.Magic != abi.Magic {
 		return noBody(fmt.Errorf("hello: magic %#x, not %#x: %w; this is the socket of goroced, for its clients only",
@@ -125,7 +141,8 @@ func hello(c *session, h *abi.Hello) (reply, error) {
 	return withBody(r)
 }
 
-// describe returns the attributes of a device, as clients may count on them.
+// describe returns the attributes of a device, as clients may count on them. A device has its objects for all clients
+// together, so its own numbers would promise too much.
 func (s *Server) describe(u *unit) abi.DeviceReply {
 	attr := s.accounts.promise(u.dev.Attr())
 	r := abi.DeviceOf(&attr)
@@ -133,6 +150,7 @@ func (s *Server) describe(u *unit) abi.DeviceReply {
 	return r
 }
 
+// queryDevice describes a device without opening it: a program that lists devices needs no session's resources.
 func queryDevice(c *session, o *abi.Open) (reply, error) {
 	u, err := c.srv.find(o.Device.String())
 	if err != nil {
@@ -141,6 +159,7 @@ func queryDevice(c *session, o *abi.Open) (reply, error) {
 	return withBody(c.srv.describe(u))
 }
 
+// open makes the session a tenant of a device, for good. The reply carries the client's end of the socket for events.
 func open(c *session, o *abi.Open) (r reply, err error) {
 	if c.unit != nil {
 		return noBody(fmt.Errorf("open device: the connection has %s already: %w", c.unit.name, ib.ErrState))
@@ -179,7 +198,8 @@ func open(c *session, o *abi.Open) (r reply, err error) {
 	return reply{body: abi.Put(nil, &answer), fds: []int{theirs}, sent: func() { _ = unix.Close(theirs) }}, nil
 }
 
-// takeSession books the resources that a connection uses once it has opened a device.
+// takeSession books the resources that a connection uses once it has opened a device. The descriptors are the
+// connection, the pidfd and the socket for events.
 func (c *session) takeSession(op abi.Op) error {
 	return cmp.Or(c.take(op, descriptors, 3), c.take(op, heap, sessionHeap))
 }
@@ -214,6 +234,7 @@ func queryPKey(c *session, p *abi.Port) (reply, error) {
 }
 
 func counters(c *session, p *abi.Port) (r reply, err error) {
+	// Only to refuse a port that is not there.
 	if _, err := c.unit.dev.QueryPort(int(p.Port)); err != nil {
 		return noBody(err)
 	}
@@ -243,6 +264,7 @@ func allocPD(c *session, _ []byte, _ []int) (reply, error) {
 	if err := c.take(abi.OpAllocPD, pds, 1); err != nil {
 		return noBody(err)
 	}
+	// All domains of a session have its one worker, so memory that blocks holds up this client alone.
 	pd, err := c.unit.dev.AllocPDFor(c, c.worker)
 	if err != nil {
 		return noBody(err)
@@ -256,6 +278,7 @@ type channel struct {
 	cqs int // number of CQs that use it
 }
 
+// Close ends the channel. It is busy while CQs use it, as with ibv_destroy_comp_channel(3).
 func (h *channel) Close() error {
 	if h.cqs > 0 {
 		return fmt.Errorf("close channel: %w by %d CQs; close them first", ib.ErrBusy, h.cqs)
@@ -280,7 +303,8 @@ func createChannel(c *session, _ []byte, _ []int) (reply, error) {
 		made: handle}, nil
 }
 
-// queue is the tenant (device.Tenant) of one CQ: it sends the CQ's events to its channel.
+// queue is the tenant (device.Tenant) of one CQ: it sends the CQ's events to its channel. Its other methods are those
+// of the session.
 type queue struct {
 	*session
 	channel *channel
@@ -288,7 +312,8 @@ type queue struct {
 	sent    atomic.Uint32
 }
 
-// Notify sends the event that the CQ was armed for.
+// Notify sends the event that the CQ was armed for. A shard calls it with its lock held. While the note of an earlier
+// event is queued nothing is added, and nothing counted: the client polls the CQ when it reads that one.
 func (q *queue) Notify(*device.CQ) {
 	if q.channel != nil && q.channel.put(&q.event) {
 		q.sent.Add(1)
@@ -431,6 +456,7 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 		return noBody(err)
 	}
 	o := &object{kind: abi.KindSRQ, value: srq, rings: c.made}
+	// using takes the nil of a basic SRQ, too.
 	o.close = x.using(func() (err error) {
 		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
@@ -444,6 +470,7 @@ func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 		return noBody(err)
 	}
 	err = srq.Modify(ib.SRQAttr{MaxWR: int(r.MaxWR), Limit: int(r.Limit)}, ib.SRQAttrMask(min(r.Mask, 0xFF)))
+	// Without SRQMaxWR the verb asks for no ring, and the reply has no body.
 	if err != nil || c.made == nil {
 		return noBody(err)
 	}
@@ -463,7 +490,8 @@ func querySRQ(c *session, r *abi.SRQAttr) (reply, error) {
 	return withBody(abi.SRQAttr{SRQ: r.SRQ, MaxWR: uint32(a.MaxWR), MaxSGE: uint32(a.MaxSGE), Limit: uint32(a.Limit)})
 }
 
-// retract takes back the events of a closed object that wait for the client to read others.
+// retract takes back the events of a closed object that wait for the client to read others. The object has no handle
+// any more, so no event of it is queued again.
 func (c *session) retract(o *object) {
 	// What was taken back does not count as sent: libibverbs waits in ibv_destroy_cq until the program has
 	// acknowledged as many events as the answer says.
@@ -477,6 +505,8 @@ func (c *session) retract(o *object) {
 	}
 }
 
+// closeObject closes the object of a handle. The request says the kind, too: a client that has confused handles is
+// refused, and does not lose another object.
 func closeObject(c *session, r *abi.Close) (reply, error) {
 	if _, err := lookup[any](c, abi.OpClose, "Handle", r.Handle); err != nil {
 		return noBody(err)
@@ -489,7 +519,8 @@ func closeObject(c *session, r *abi.Close) (reply, error) {
 	return c.destroy(o)
 }
 
-// destroy closes an object, and counts its events.
+// destroy closes an object, and counts its events. It answers once the client may use the object's memory for
+// something else. A failure of close, as ib.ErrBusy, leaves the object as it is, with its handle.
 func (c *session) destroy(o *object) (reply, error) {
 	if err := o.close(); err != nil {
 		return noBody(err)

@@ -15,7 +15,9 @@ import (
 // with fewer rights; so it must be of no use but that. There is nothing to read from it, and nothing can be told to the
 // daemon by it.
 
-// hold makes the session one that only lasts as long as the hold that it answers with.
+// hold makes the session one that only lasts as long as the hold that it answers with. The daemon keeps the writing
+// end, by which it learns that no reading end is left. While it is open, a program that reads finds neither bytes nor
+// the end of the file.
 func hold(c *session, _ []byte, _ []int) (reply, error) {
 	const op = abi.OpHold
 	if c.unit != nil || c.hold != nil {
@@ -29,6 +31,7 @@ func hold(c *session, _ []byte, _ []int) (reply, error) {
 		return noBody(fmt.Errorf("%v: %w", op, os.NewSyscallError("pipe2", err)))
 	}
 	theirs, ours := ends[0], ends[1]
+	// Only this end stays open here; theirs is closed once the reply has been sent.
 	if err := spare(ours); err != nil {
 		abi.CloseAll(ends[:])
 		return noBody(err)
@@ -51,5 +54,6 @@ func (c *session) awaitRelease() {
 	}
 }
 
-// unread reports whether nobody has the reading end of a pipe any more.
+// unread reports whether nobody has the reading end of a pipe any more. POLLERR is what poll(2) reports then for the
+// writing end, without being asked for it.
 func unread(fd int) bool { return abi.Poll(fd, 0)&unix.POLLERR != 0 }

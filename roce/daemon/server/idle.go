@@ -14,6 +14,7 @@ func (s *Server) AwaitIdle(ctx context.Context, limit time.Duration) error {
 		if len(s.sessions) > 0 {
 			rest = limit
 		}
+		// Under the lock that enter takes: a client that comes now is either seen above, or finds the server closed.
 		if rest <= 0 {
 			s.closed = true
 		}

@@ -107,7 +107,8 @@ type CMInfo struct {
 	Owner
 }
 
-// objectsOf calls each for all clients' objects of type T, with their device and owner.
+// objectsOf calls each for all clients' objects of type T, with their device and owner. It gives each the objects
+// that were there when it looked at their session.
 func objectsOf[T any](s *Server, each func(device string, who Owner, v T)) {
 	s.mu.Lock()
 	sessions := make([]*session, 0, len(s.sessions))
@@ -152,7 +153,7 @@ func (s *Server) look() *looks {
 	return &looks{s: s}
 }
 
-// next is called for each object.
+// next is called for each object. looking is given up with each rest, so that the next inspection has its turn.
 func (l *looks) next() {
 	if l.n++; l.n%lookBatch == 0 {
 		l.s.rest()

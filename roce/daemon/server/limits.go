@@ -10,6 +10,11 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
+// What a client holds passes through these lists of held: pending, of the request that is carried out; then holds, of
+// the object that it has made or changed (add, change), or booked, of the session itself. Each amount counts in the
+// accounts from book to give, for the client, for its user, for the machine and for the device. give follows when the
+// thing is gone, not when it is only closed: a client whose memory keeps the worker busy stays charged.
+
 // Limits bound what one client, or all clients of one user, may hold. With a field of 0 only the
 // limits of the device and the machine apply.
 type Limits struct {
@@ -73,6 +78,8 @@ type held struct {
 
 // accounts holds the limits, and the resources that users hold.
 type accounts struct {
+	// It is taken under locks of the device (Alloc, Stage, Charge), for which other clients wait: nothing here may
+	// block.
 	mu           sync.Mutex
 	client, user [numResources]int64 // limits
 	connections  int                 // limit for a user
@@ -90,6 +97,8 @@ type account struct {
 	shown   Bytes   // what UserBytes has returned of a user last
 }
 
+// set sets the limits. For what the machine is short of, UserLimits then shows the most that one user can have, not
+// 0.
 func (a *accounts) set(client, user Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,6 +144,8 @@ func (a *accounts) enter(uid uint32) (u *account, crowd bool, err error) {
 	return u, waiting >= 2*mostWaiting || a.connections > 0 && u.clients > a.connections+mostRefused, err
 }
 
+// leave undoes enter, once nothing of the connection is left, its descriptor included. With the last client the
+// user's closer goes, whose threads have nothing to do then: each job of theirs keeps a client counted.
 func (a *accounts) leave(uid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +170,8 @@ func (c *session) take(op abi.Op, what resource, n int64) error {
 	return nil
 }
 
-// keepBooked moves what the current request has taken of these resources to the session.
+// keepBooked moves what the current request has taken of these resources to the session. They stay booked until reap
+// has closed what they are for.
 func (c *session) keepBooked(list ...resource) {
 	c.pending = slices.DeleteFunc(c.pending, func(h held) bool {
 		if slices.Contains(list, h.what) {
@@ -170,7 +182,8 @@ func (c *session) keepBooked(list ...resource) {
 	})
 }
 
-// book adds n to the accounts without assigning it to the current request or to the heap.
+// book adds n to the accounts without assigning it to the current request or to the heap. The caller sees to it that
+// give follows. Shards call it for Stage; all else is on the session's goroutine.
 func (c *session) book(op abi.Op, what resource, n int64) error {
 	a := &c.srv.accounts
 	a.mu.Lock()
@@ -195,7 +208,8 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	return nil
 }
 
-// charge books n more bytes of the heap for a user, or -n less.
+// charge books n more bytes of the heap for a user, or -n less. The connection manager calls it with its lock held
+// (CMLimits.Charge). Less is always allowed.
 func (a *accounts) charge(user *account, n int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,7 +255,8 @@ func (a *accounts) room(op string, client, user *account, what resource, n int64
 	return nil
 }
 
-// give subtracts resources from the accounts.
+// give subtracts resources from the accounts. Descriptors and heap that were booked before the device was chosen are
+// subtracted from its objects all the same: a device limits neither (scarceObjects).
 func (c *session) give(list []held) {
 	a := &c.srv.accounts
 	a.mu.Lock()

@@ -19,6 +19,7 @@ import (
 type outbox struct {
 	file *abi.File
 
+	// Shards take it under their lock: TrySend, which does not block, is all that is done with it held.
 	mu          sync.Mutex
 	first, last *note // the queue
 	sending     bool  // a goroutine runs settle
@@ -76,6 +77,7 @@ func (o *outbox) put(n *note) bool {
 	// Only if nothing waits, so that messages keep their order.
 	case o.first == nil && o.file.TrySend([]byte(n.message)) == nil:
 		return true
+	// It could not be sent at once. Any error but EAGAIN is left to settle, too, which drops the note.
 	case o.first == nil:
 		o.first = n
 	default:
@@ -116,7 +118,8 @@ func (o *outbox) unlink(n *note) {
 	n.earlier, n.later, n.queued = nil, nil, false
 }
 
-// settle sends the queued notes as the client reads.
+// settle sends the queued notes as the client reads. It runs on a goroutine of its own, and ends when the queue is
+// empty or the outbox is closed: a client that does not read keeps one for each of its outboxes.
 func (o *outbox) settle() {
 	err := o.file.AwaitWrite(func(uintptr) bool {
 		o.mu.Lock()
@@ -140,6 +143,7 @@ func (o *outbox) settle() {
 	}
 }
 
+// close ends the outbox: notes that wait are dropped, and later ones are, too. It may be called again.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true

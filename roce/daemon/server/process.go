@@ -17,9 +17,10 @@ type pidfd struct {
 	file *abi.File // nil if the kernel does not show the process
 }
 
-// watchProcess makes the session end with the client's process. The end of its connection does not
-// tell: a child that the process has forked holds the socket too. A process of a PID namespace that
-// the kernel does not show here is not watched; its session ends with the connection.
+// watchProcess makes the session end with the client's process. The end of its connection does not tell: a child that
+// the process has forked holds the socket too. A process of a PID namespace that the kernel does not show here is not
+// watched; its session ends with the connection. Of such a process no memory but memfds can be registered
+// (findProcess).
 func (c *session) watchProcess() error {
 	fd, err := peerPidfd(c.conn.UnixConn, int(c.who.Pid))
 	if errors.Is(err, unix.ESRCH) {
@@ -37,6 +38,7 @@ func (c *session) watchProcess() error {
 	}
 	process := c.conn.NewFile(fd, "process")
 	c.pidfd = pidfd{fd, process}
+	// Until the pidfd is closed, by reap at the latest.
 	go func() {
 		ended := process.AwaitRead(func(fd uintptr) bool { return exited(int(fd)) })
 		if ended == nil { // else the pidfd was closed
@@ -50,7 +52,8 @@ func (c *session) watchProcess() error {
 // exited reports whether the process of a pidfd has ended: the pidfd is readable then.
 func exited(fd int) bool { return abi.Poll(fd, unix.POLLIN) != 0 }
 
-// ended reports whether the process has ended. Until then no other process has its number.
+// ended reports whether the process has ended. Until then no other process has its number. checkSender asks it, since
+// a message may have been sent by a later process of the same number.
 func (p *pidfd) ended() bool { return p.file != nil && exited(p.fd) }
 
 // close closes the pidfd, and so ends the watch.
@@ -84,7 +87,7 @@ func peerPidfd(conn *net.UnixConn, pid int) (fd int, err error) {
 	return fd, err
 }
 
-// unwatchProcess undoes watchProcess.
+// unwatchProcess undoes watchProcess. open calls it if it fails after that; the goroutine that watches ends.
 func (c *session) unwatchProcess() {
 	c.pidfd.close()
 	c.pidfd = pidfd{}

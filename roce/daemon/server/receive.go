@@ -14,7 +14,7 @@ import (
 type message struct {
 	abi.Header
 	sender  *unix.Ucred // the process that has sent it
-	body    []byte
+	body    []byte      // valid until the next receive
 	fds     []int
 	release func() // closes the descriptors, on the user's closer
 }
@@ -27,6 +27,7 @@ const takeLimit = 10 * time.Second
 // receive returns the next request. A message with descriptors is received by the user's closer,
 // and only after the hello: descriptors of a client that was not admitted are never received.
 func (c *session) receive() (message, error) {
+	// Await only peeks. What it tells is of the message that is received below, as nobody else reads from the socket.
 	sender, rights, err := c.conn.Await()
 	if err != nil {
 		return message{}, err
@@ -38,9 +39,13 @@ func (c *session) receive() (message, error) {
 	if !c.greeted {
 		return message{}, fmt.Errorf("descriptors before hello: %w", ib.ErrState)
 	}
+	// The closures share m with this function: what arrives after it has returned is closed by the goroutine at the
+	// end.
 	m := message{sender: sender}
 	m.release = func() { c.user.closer.closeFiles(m.fds, c.untie) }
+	// Room for one, so that the closer's thread does not wait for a session that has given up.
 	taken := make(chan error, 1)
+	// Until release has closed the descriptors the user stays charged for the client, even if that is gone.
 	c.ties.Add(1)
 	c.user.closer.take(func() {
 		var err error

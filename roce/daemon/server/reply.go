@@ -26,7 +26,8 @@ type reply struct {
 // read all earlier replies. Then the daemon has no more descriptors in flight than open: the
 // largest reply, to share doorbells, has one for each descriptor that the session keeps.
 
-// reply answers a request that was carried out.
+// reply answers a request that was carried out. sent is called whatever happens: it closes the daemon's copies of
+// what the client was to get.
 func (c *session) reply(to abi.Header, r *reply) error {
 	answer := abi.Header{Op: to.Op, Seq: to.Seq}
 	err := c.read(len(r.fds) > 0)
@@ -40,8 +41,9 @@ func (c *session) reply(to abi.Header, r *reply) error {
 	return c.unsent(to, r)
 }
 
-// unsent answers a request whose reply could not carry its descriptors, with an error, and closes
-// the object that the request has created. If the descriptors are the session's, the session ends.
+// unsent answers a request whose reply could not carry its descriptors, with an error, and closes the object that the
+// request has created. If the descriptors are the session's, the session ends. Without its descriptor the client
+// could not use the object.
 func (c *session) unsent(to abi.Header, r *reply) error {
 	full := driver.Refuse(to.Op.String(), "descriptors in flight", len(r.fds),
 		"less than RLIMIT_NOFILE together for the daemon's user, whose programs have sent too many that nobody has "+
@@ -56,7 +58,8 @@ func (c *session) unsent(to abi.Header, r *reply) error {
 	return c.deny(to, full)
 }
 
-// deny answers a request with an error.
+// deny answers a request with an error. Refusals carry no descriptors, so it does not wait for the client to read. If
+// the socket is full, the send waits, until hangUp at the latest.
 func (c *session) deny(to abi.Header, err error) error {
 	c.srv.totals.note(err)
 	body, status := abi.PutError(nil, err)
@@ -78,6 +81,7 @@ func (c *session) read(fds bool) error {
 	}
 	for wait, end := time.Millisecond, time.Now().Add(unreadLimit); ; wait = min(2*wait, time.Second/4) {
 		unread := 0
+		// Of a Unix socket TIOCOUTQ is the memory of all messages that the peer has not received.
 		if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }); e != nil ||
 			err != nil {
 			return errors.Join(e, err)

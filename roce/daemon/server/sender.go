@@ -9,7 +9,8 @@ import (
 
 // checkSender refuses a message unless the process that has connected has sent it. A session has the rights of that
 // process: its user, its memory. A descriptor of the connection gives no rights, to a child that has inherited it for
-// example. Processes that the kernel does not show here all have number 0; only their users tell them apart.
+// example. Processes that the kernel does not show here all have number 0; only their users tell them apart. The
+// kernel fills in who sends, unless a privileged sender names another process (SCM_CREDENTIALS, unix(7)).
 func (c *session) checkSender(m *message) error {
 	s := m.sender
 	switch {

@@ -45,13 +45,14 @@ type Options struct {
 type Server struct {
 	opts  Options
 	log   *slog.Logger
-	units []*unit // in the order in which clients see them
+	units []*unit // in the order in which clients see them; constant from New to Close
 
 	privileged func(uid uint32) bool                                          // privileged, except in tests
 	rest       func()                                                         // rest, except in tests
 	send       func(c *abi.Conn, h abi.Header, body []byte, fds ...int) error // abi.Conn.Send, except in tests
 	stuckAfter time.Duration                                                  // stuckAfter, except in tests
 
+	// Each of these guards itself; the package comment has the order of locks.
 	looking                      sync.Mutex // held by inspections, by turns; taken first
 	accounts                     accounts
 	memfds                       memfds
@@ -62,14 +63,15 @@ type Server struct {
 	totals                       totals
 	ownProcesses, otherProcesses atomic.Bool // Options
 
+	// mu guards what follows, but for left and running. No call of a device is made while it is held.
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	listener abi.Listener
 	closed   bool
-	empty    chan struct{} // made by Drain; closed when the last client leaves
-	lastLeft time.Time     // when the last client left, or the server was made
-	left     sync.Once     // closes empty once: a client accepted before Drain may enter after the last has left
-	running  sync.WaitGroup
+	empty    chan struct{}  // made by Drain; closed when the last client leaves
+	lastLeft time.Time      // when the last client left, or the server was made
+	left     sync.Once      // closes empty once: a client accepted before Drain may enter after the last has left
+	running  sync.WaitGroup // the sessions' goroutines, and those of passEvents
 }
 
 // unit is a device with the doorbells of its clients.
@@ -81,6 +83,7 @@ type unit struct {
 	objects     [numResources]scarce // those of the device itself, guarded by accounts.mu
 	clockOffset int64                // see clockOffset
 
+	// A session is here from open to end: who opened the device is told of its events.
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 
@@ -88,7 +91,8 @@ type unit struct {
 	groups  groups
 }
 
-// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names the others.
+// Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names the others. The
+// daemon's watchdog calls it: a shard that hangs keeps the service manager from hearing that all is well.
 func (s *Server) Alive(ctx context.Context) error {
 	var errs []error
 	for _, u := range s.units {
@@ -129,7 +133,8 @@ func New(devices []roce.Device, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newUnit makes a device look at the doorbells of clients.
+// newUnit makes a device look at the doorbells of clients. The descriptor of each shard's epoll set is the server's:
+// the device only watches it, until it is closed itself.
 func newUnit(index int, front roce.Device) (*unit, error) {
 	dev, ok := front.(*device.Device)
 	if !ok {
@@ -156,8 +161,9 @@ func newUnit(index int, front roce.Device) (*unit, error) {
 	return u, nil
 }
 
-// Close closes the descriptors that wake the devices' shards. Before it is called, Serve must
-// have returned, if it was called, and the devices must be closed, as they use the descriptors.
+// Close closes the descriptors that wake the devices' shards. Before it is called, Serve must have returned, if it
+// was called, and the devices must be closed, as they use the descriptors. A link that still watched one would
+// otherwise be told of whatever file gets its number next.
 func (s *Server) Close() (err error) {
 	for _, u := range s.units {
 		for _, t := range u.doorbells {
@@ -188,6 +194,7 @@ func (s *Server) SetProcesses(own, other bool) {
 // Drain stops accepting clients and waits until all have left, or ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
+	// Connections that nobody has accepted yet end with the listener. The accept loop then waits for ctx.
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
@@ -232,6 +239,8 @@ func (s *Server) ServeListener(ctx context.Context, l abi.Listener) (err error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, u := range s.units {
+		// Counted in running, so awaitSessions waits for it, too. It ends with ctx: that is why cancel is called
+		// before an error is returned. The deferred cancel runs last, which is too late.
 		s.running.Go(func() { u.passEvents(ctx, s.opts.OnEvent) })
 	}
 	s.mu.Lock()
@@ -262,7 +271,8 @@ func (s *Server) ServeListener(ctx context.Context, l abi.Listener) (err error) 
 	}
 }
 
-// shut ends all sessions.
+// shut ends all sessions. hangUp does not block, so that no client delays the end of another. Once closed is set,
+// enter lists no session any more: one of the two ends each connection that was accepted.
 func (s *Server) shut() {
 	_ = s.listener.Close()
 	s.mu.Lock()
@@ -277,8 +287,9 @@ func (s *Server) shut() {
 // but a system call about a client's process may block in the kernel.
 const endLimit = 3 * time.Second
 
-// awaitSessions waits up to endLimit for all sessions to end, so that no client can keep the
-// daemon from ending.
+// awaitSessions waits up to endLimit for all sessions to end, so that no client can keep the daemon from ending.
+// After that the goroutine which waits, the sessions that hang, and what they hold are left to the end of the
+// process.
 func (s *Server) awaitSessions() error {
 	ended := make(chan struct{})
 	go func() {
@@ -302,7 +313,9 @@ func (s *Server) awaitSessions() error {
 // errStuck says that sessions do not end.
 var errStuck = errors.New("sessions of clients hang")
 
-// admit returns the session of a new connection; nil if it is refused.
+// admit returns the session of a new connection; nil if it is refused. It runs in the accept loop, on which all
+// clients wait, so it neither reads from the connection nor waits for it: what it asks, the kernel noted when the
+// client connected.
 func (s *Server) admit(conn *abi.Conn) *session {
 	who, err := peerOf(conn)
 	if err != nil {
@@ -322,7 +335,8 @@ func (s *Server) admit(conn *abi.Conn) *session {
 	return newSession(s, conn, who, user)
 }
 
-// attend serves one client until its connection ends.
+// attend serves one client until its connection ends. It is the session's goroutine. The memory may be unmapped, and
+// the connection closed, after it has returned: by reap, and by the user's closer.
 func (s *Server) attend(c *session) {
 	// For this goroutine only. Shards have their own way (package engine, fault.go).
 	debug.SetPanicOnFault(true) // see session.safely
@@ -348,6 +362,8 @@ func (s *Server) attend(c *session) {
 	}
 }
 
+// enter lists a session, for shut and for inspections. It returns false if the server has ended, or will as nobody
+// has used it (AwaitIdle): the caller then closes the connection without having read from it.
 func (s *Server) enter(c *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,6 +375,8 @@ func (s *Server) enter(c *session) bool {
 	return !s.closed
 }
 
+// exit undoes enter, after the session's objects were closed. If it was the last session, Drain returns, and the wait
+// of AwaitIdle begins anew.
 func (s *Server) exit(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +387,9 @@ func (s *Server) exit(c *session) {
 	}
 }
 
-// passEvents passes asynchronous events of the device as a whole to all of its clients.
+// passEvents passes asynchronous events of the device as a whole to all of its clients. It runs on a goroutine of its
+// own for each device, until ctx ends or the device is closed. Events of a client's object do not come this way: the
+// device calls the tenant (session.Event).
 func (u *unit) passEvents(ctx context.Context, also func(roce.Device, ib.Event)) {
 	for {
 		e, err := u.dev.NextEvent(ctx)

@@ -23,43 +23,54 @@ import (
 	"github.com/goroce/goroce/roce/internal/fault"
 )
 
+// A session has one goroutine (Server.attend), which reads requests and carries them out one by one. It alone uses
+// the fields of session and object, unless their comments say otherwise. Others that meet a session are: shards and
+// the connection manager, which call its methods of device.Tenant with their locks held; inspections, which look up
+// its handles; and whoever ends it by hangUp: the watch of its process or of its worker, a fault, the end of the
+// server. None of them closes anything. They make serve return, and the session's own goroutine closes the objects
+// (end).
+//
+// Then two things remain that may take as long as the client likes: the last turn of the worker, which touches memory
+// of the client, and the close of the connection, in which the client may have left files. reap waits for the first,
+// the user's closer does the second; ties counts them, so that the user is charged until both are over.
+
 // session is one client's connection and the objects that it has created. It is a tenant of its
 // device (device.Tenant). Its goroutine carries out one request after another.
 type session struct {
 	srv   *Server
-	conn  *abi.Conn
-	who   *unix.Ucred
-	visit *visit // of its process
+	conn  *abi.Conn   // read by this goroutine or, for it, by the user's closer (receive.go)
+	who   *unix.Ucred // which has connected; never changes
+	visit *visit      // of its process
 
-	greeted   bool
-	told      bool      // that another process sends requests
-	hold      *abi.File // the daemon's end of a hold; nil if the session is none
-	unit      *unit     // the device; nil before OpOpen
-	worker    *device.Worker
-	process   *procmem.Process // nil until memory of the client's process is registered
-	pidfd     pidfd
-	doorbells []*clientDoorbells
-	shared    *shared // memory of the doorbells; nil before OpShareDoorbells
-	events    *outbox
+	greeted   bool                        // hello was answered; before that no other request is
+	told      bool                        // that another process sends requests
+	hold      *abi.File                   // the daemon's end of a hold; nil if the session is none
+	unit      *unit                       // the device; nil before OpOpen
+	worker    *device.Worker              // touches memory of the client's process; nil before OpOpen
+	process   *procmem.Process            // nil until memory of the client's process is registered
+	pidfd     pidfd                       // of the process, from OpOpen on
+	doorbells []*clientDoorbells          // by shard; nil before OpShareDoorbells
+	shared    *shared                     // memory of the doorbells; nil before OpShareDoorbells
+	events    *outbox                     // asynchronous events; nil before OpOpen
 	notes     [ib.EventGIDChange + 1]note // of events of the device, by type
-	objects   map[abi.Handle]*object
-	deleted   [2]int     // entries of objects and of handles, for compact
-	last      abi.Handle // the latest handle that was assigned
-	own       account
-	user      *account
-	usesCM    bool // counted in the cmOwner of its user
-	files     files
-	booked    []held       // resources of the session itself, not of an object
-	late      []func()     // called by reap after the worker has ended
-	failed    atomic.Bool  // one of its queue pairs has failed, which the log says
-	ties      atomic.Int32 // references that keep the session counted in its user's account
+	objects   map[abi.Handle]*object      // all that the client has and may name
+	deleted   [2]int                      // entries of objects and of handles, for compact
+	last      abi.Handle                  // the latest handle that was assigned
+	own       account                     // this and user are guarded by accounts.mu
+	user      *account                    // of all sessions of the user
+	usesCM    bool                        // counted in the cmOwner of its user
+	files     files                       // memfds that were shared for regions
+	booked    []held                      // resources of the session itself, not of an object
+	late      []func()                    // called by reap after the worker has ended
+	failed    atomic.Bool                 // one of its queue pairs has failed, which the log says
+	ties      atomic.Int32                // references that keep the session counted in its user's account: see above
 
 	op      abi.Op  // the current request
 	given   []int   // descriptors that came with it
 	made    *shared // rings that Alloc has mapped for the current request
 	pending []held  // resources booked for the current request
 
-	ending chan struct{} // closed by hangUp
+	ending chan struct{} // closed by hangUp; ends what this goroutine waits for
 
 	mu      sync.Mutex      // guards the following fields
 	handles map[any]*object // written by the session's goroutine only
@@ -78,7 +89,7 @@ type object struct {
 	gone   <-chan struct{} // set by close; nil for objects that no worker uses
 	free   func()          // of a region or a file; nil for others
 	rings  *shared         // nil for objects without rings
-	holds  []held
+	holds  []held          // what the accounts have for it
 
 	events atomic.Uint32 // asynchronous events of it that were sent
 	notes  []*note       // of those events, one for each type; guarded by session.mu until the object is closed
@@ -94,7 +105,8 @@ type object struct {
 	rdAtomic [2]int // of a QP: the largest MaxRdAtomic and MaxDestRdAtomic that were booked
 }
 
-// release frees the resources of a closed object.
+// release frees the resources of a closed object. It is called by the session's goroutine or, after the session has
+// ended, by reap. Memory is unmapped before it is subtracted: the accounts never say less than there is.
 func (c *session) release(o *object) {
 	if o.free != nil {
 		o.free()
@@ -108,6 +120,9 @@ func (c *session) release(o *object) {
 	c.give(staged)
 }
 
+// peerOf returns the process and the user that have connected, as the kernel noted them at connect(2) (SO_PEERCRED):
+// a process that changes its user, or executes another program, stays who it was. The PID is 0 if the process is in a
+// PID namespace that is not visible here.
 func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -120,6 +135,7 @@ func peerOf(c *abi.Conn) (who *unix.Ucred, err error) {
 	return who, errors.Join(controlErr, err)
 }
 
+// newSession makes the session of a connection that admit has counted in the user's account: the first of its ties.
 func newSession(s *Server, conn *abi.Conn, who *unix.Ucred, user *account) *session {
 	c := &session{srv: s, conn: conn, who: who, user: user, objects: map[abi.Handle]*object{},
 		handles: map[any]*object{}, ending: make(chan struct{}), visit: &visit{}}
@@ -148,11 +164,15 @@ func (c *session) serve() error {
 func (c *session) next() error {
 	m, err := c.receive()
 	switch {
+	// The request is complete but for its files, which the kernel has closed: it is refused, and the connection goes
+	// on.
 	case errors.Is(err, abi.ErrDescriptors):
 		return c.deny(m.Header, err)
 	case err != nil:
 		return err
 	}
+	// After the message was received, although Await knows the sender: a message that stays in the socket would hold
+	// up the requests of the rightful process.
 	if err := c.checkSender(&m); err != nil {
 		m.release()
 		return c.deny(m.Header, err)
@@ -170,7 +190,9 @@ func (c *session) handle(m *message) error {
 	return c.reply(m.Header, &r)
 }
 
-// answer carries out a request. The caller still closes the descriptors.
+// answer carries out a request. The caller still closes the descriptors. Before the hello it carries out nothing, and
+// before open nothing that needs a device. A request that is refused does not end the connection; a message that is
+// no request does (abi.Conn.Receive).
 func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	none := reply{sent: func() {}}
 	var handle handler
@@ -184,12 +206,14 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 			ib.ErrNotSupported)
 	case op != abi.OpHello && !c.greeted:
 		return none, fmt.Errorf("%v: say hello first: %w", op, ib.ErrState)
+	// By number: hello and open come first. Of the rest two need no device.
 	case op > abi.OpOpen && op != abi.OpQueryDevice && op != abi.OpHold && c.unit == nil:
 		return none, fmt.Errorf("%v: open a device first: %w", op, ib.ErrState)
 	}
 	// What a request takes is its own until an object has it (change, keepBooked). So an error at any place leaves
 	// nothing behind: made is unmapped and pending is given back below.
 	c.given, c.made, c.pending = fds, nil, nil
+	// Before the handler looks up a handle: one of a channel that has ended by itself names nothing any more.
 	c.buryChannels()
 	r := none
 	// A verb may format or resize rings in the client's memory.
@@ -217,6 +241,7 @@ func (c *session) end() {
 	if c.worker != nil {
 		c.worker.Close() // first, so that nothing below waits for memory that blocks
 	}
+	// Deferred, as a session without a device has an account to give back, too.
 	defer c.reap()
 	all := make([]*object, 0, len(c.objects))
 	// By handle first, for the order among objects of one kind: it is the same in each run of a simulation.
@@ -233,6 +258,7 @@ func (c *session) end() {
 		c.late = append(c.late, func() { c.release(o) })
 	}
 	c.objects = nil
+	// From here on inspections find nothing, and an event that a shard still delivers names no object.
 	c.mu.Lock()
 	c.handles = nil
 	c.mu.Unlock()
@@ -253,6 +279,9 @@ func (c *session) end() {
 // as one of its user's.
 func (c *session) reap() {
 	c.ties.Add(1)
+	// No lock is held and nobody waits for this goroutine, so it may last for ever. The order: regions and rings,
+	// which the worker's last turn may have touched; then what that turn reached them by, the process's memory file
+	// and its pidfd; at last the accounts.
 	go func() {
 		if c.worker != nil {
 			<-c.worker.Done()
@@ -271,16 +300,17 @@ func (c *session) reap() {
 	}()
 }
 
-// untie drops a reference to the session. The last one takes it off its user's account.
+// untie drops a reference to the session. The last one takes it off its user's account. It is called on threads of
+// the closer and by reap, and takes accounts.mu.
 func (c *session) untie() {
 	if c.ties.Add(-1) == 0 {
 		c.srv.accounts.leave(c.who.Uid)
 	}
 }
 
-// retire waits until gone is closed, and calls free, so that the client may reuse its memory
-// when it gets the answer. If the session ends first, since the memory blocks for example, reap
-// calls free later.
+// retire waits until gone is closed, and calls free, so that the client may reuse its memory when it gets the answer.
+// If the session ends first, since the memory blocks for example, reap calls free later. A gone that is nil says that
+// no worker ever touches what free frees.
 func (c *session) retire(op abi.Op, gone <-chan struct{}, free func()) error {
 	if gone != nil {
 		select {
@@ -307,7 +337,9 @@ func (c *session) closeDoorbells() {
 // a turn that takes long. But each such access keeps a thread.
 const stuckAfter = 5 * time.Second
 
-// stuck ends the connection of a client whose memory blocks the worker, on a thread.
+// stuck ends the connection of a client whose memory blocks the worker, on a thread. The worker's watch calls it on a
+// goroutine of its own, while the access still blocks (slowmem.Options.OnStuck). Until the access returns the thread
+// stays booked to the user, like all that reap frees.
 func (c *session) stuck(thread int) {
 	call, where := procmem.Waiting(thread)
 	c.srv.log.Warn("a client is dropped: an access to its memory does not return", "pid", c.who.Pid, "uid", c.who.Uid,
@@ -315,7 +347,8 @@ func (c *session) stuck(thread int) {
 	c.hangUp()
 }
 
-// hangUp makes serve return. It does not block.
+// hangUp makes serve return. It does not block. Anybody may call it, at any time and more than once; shut holds
+// Server.mu. The requests that the client has sent before are not read any more.
 func (c *session) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,6 +364,8 @@ func (c *session) hangUp() {
 // closeConn has the user's closer close the connection: unread descriptors in it may block that.
 func (c *session) closeConn() {
 	c.mu.Lock()
+	// hangUp may come at any later time: from now on it leaves the descriptor alone, whose number may be another
+	// file's.
 	c.ended = true
 	c.mu.Unlock()
 	c.user.closer.closeConn(func() {
@@ -339,7 +374,9 @@ func (c *session) closeConn() {
 	})
 }
 
-// Alloc maps the memory for rings that comes with the request (device.Tenant).
+// Alloc maps the memory for rings that comes with the request (device.Tenant). Verbs call it on the session's
+// goroutine, those that create a QP, CQ or SRQ with Device.mu held, for which all clients wait: so it must not ask a
+// file system that the client serves (checkMemfd). If the verb fails later, answer unmaps what Alloc has mapped.
 func (c *session) Alloc(size int) (_ []byte, err error) {
 	// Booked before it is mapped, and given back after the unmapping: the accounts are never below what is there.
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
@@ -354,7 +391,9 @@ func (c *session) Alloc(size int) (_ []byte, err error) {
 // Notify is never called: the tenant of a CQ is its queue, which has the CQ's channel.
 func (c *session) Notify(*device.CQ) {}
 
-// Fault ends the session after an access to its shared memory has faulted (device.Tenant).
+// Fault ends the session after an access to its shared memory has faulted (device.Tenant). It is called where the
+// fault was met: in a shard, under its lock or that of its doorbells; in a turn of the worker; or in a verb of the
+// session (safely).
 func (c *session) Fault(addr uintptr) {
 	if faultsEnd {
 		panic(fmt.Sprintf("memory of a client is not there: %#x", addr))
@@ -385,7 +424,9 @@ func (c *session) safely(f func() error) (err error) {
 	return f()
 }
 
-// Event sends the client an asynchronous event (device.Tenant).
+// Event sends the client an asynchronous event (device.Tenant). Shards call it with their lock held. An object
+// without a handle counts as the device, handle 0. An event whose note is queued still is not sent again, and does
+// not count: libibverbs waits at the end of an object for as many as were sent (CloseReply).
 func (c *session) Event(e ib.Event) {
 	var object any
 	switch {
@@ -409,14 +450,16 @@ func (c *session) Event(e ib.Event) {
 	}
 }
 
-// tell sends an asynchronous event of the device.
+// tell sends an asynchronous event of the device. There is one note of each type, so what a client does not read is
+// one message of each.
 func (c *session) tell(t ib.EventType) {
 	if int(t) < len(c.notes) {
 		c.events.put(&c.notes[t])
 	}
 }
 
-// noteOf returns the note of an object's asynchronous events of a type. The caller holds session.mu.
+// noteOf returns the note of an object's asynchronous events of a type. The caller holds session.mu. There are as
+// many as types of events that the object has had, so what a client does not read is bounded by its objects.
 func (o *object) noteOf(t ib.EventType) *note {
 	message := eventOf(t, o.handle)
 	for _, n := range o.notes {
@@ -434,7 +477,8 @@ func eventOf(t ib.EventType, h abi.Handle) string {
 	return string(abi.Put(nil, &abi.Event{Type: uint32(t), Object: h}))
 }
 
-// add assigns a handle to an object.
+// add assigns a handle to an object. It is the last step of a handler that makes an object: what the request has
+// booked is the object's from here on, and events find it.
 func (c *session) add(o *object) abi.Handle {
 	// Handles go up, so that one that a client closes by mistake twice is not another object yet; 0 means none.
 	for c.last++; c.last == 0 || c.objects[c.last] != nil; c.last++ {
@@ -450,7 +494,7 @@ func (c *session) add(o *object) abi.Handle {
 	return o.handle
 }
 
-// remove undoes add.
+// remove undoes add. Only the session's goroutine writes handles, so reading the map for compact takes no lock.
 func (c *session) remove(o *object) {
 	delete(c.objects, o.handle)
 	c.objects = compact(c.objects, &c.deleted[0])

@@ -22,7 +22,8 @@ type visit struct {
 	failed      string // why its first queue pair has failed
 }
 
-// visits has a visit for each process with a connection.
+// visits has a visit for each process with a connection. Processes that the kernel does not show here have number 0,
+// and share one visit.
 type visits struct {
 	mu    sync.Mutex
 	byPID map[int32]*visit
