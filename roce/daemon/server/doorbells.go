@@ -21,7 +21,8 @@ import (
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
-// clientDoorbells are the doorbells of one client on one shard.
+// clientDoorbells are the doorbells of one client on one shard. The client can set any bit at any time, of a doorbell
+// without a QP, too, so the shard looks up each by an atomic load, and what it finds is a QP of this client or nil.
 type clientDoorbells struct {
 	ring *ring.Doorbells
 	qps  [perShard / bellBlock]atomic.Pointer[bells]
@@ -69,6 +70,7 @@ func (b *clientDoorbells) grow() {
 func (c *session) assign(op abi.Op, q *device.QP) (doorbell uint32, err error) {
 	b := c.doorbells[q.Shard()]
 	if len(b.free) == 0 && b.made < perShard {
+		// For the session, not the QP: blocks stay when QPs go.
 		if err := c.book(op, heap, bellsHeap); err != nil {
 			return 0, err
 		}
@@ -87,13 +89,15 @@ func (c *session) assign(op abi.Op, q *device.QP) (doorbell uint32, err error) {
 	return doorbell, nil
 }
 
-// unassign undoes assign.
+// unassign undoes assign. A bit that is set already may ring the next QP of the doorbell, which then has no work.
 func (c *session) unassign(q *device.QP, doorbell uint32) {
 	b := c.doorbells[q.Shard()]
 	b.at(doorbell).Store(nil)
 	b.free = append(b.free, doorbell)
 }
 
+// newClientDoorbells formats doorbells in memory that was mapped, and sealed, for a shard. The descriptor wake stays
+// open here as long as they do, since the epoll set and doorbells.all know it by its number.
 func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 	r, err := ring.NewDoorbells(buf, perShard)
 	if err != nil {
@@ -113,7 +117,8 @@ func newClientDoorbells(buf []byte) (*clientDoorbells, error) {
 	return b, nil
 }
 
-// shareDoorbells maps the session's doorbells and adds them to those of each shard.
+// shareDoorbells maps the session's doorbells and adds them to those of each shard. The reply carries an eventfd for
+// each shard.
 func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
 	const op = abi.OpShareDoorbells
 	if c.shared != nil {
@@ -125,6 +130,7 @@ func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
 		return noBody(err)
 	}
 	if err := c.addDoorbells(fds); err != nil {
+		// Before the memory is unmapped: shards look at those that were added.
 		c.closeDoorbells()
 		c.shared.free()
 		c.shared = nil
@@ -137,6 +143,8 @@ func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
 	return r, nil
 }
 
+// addDoorbells maps the memory and adds the doorbells to the shards, one after the other. On an error the caller
+// undoes what was done.
 func (c *session) addDoorbells(fds []int) (err error) {
 	size := ring.DoorbellsSize(perShard)
 	if c.shared, err = newShared(abi.OpShareDoorbells, fds, size*len(c.unit.doorbells)); err != nil {
@@ -149,6 +157,7 @@ func (c *session) addDoorbells(fds []int) (err error) {
 		}
 		at := uintptr(unsafe.Pointer(&c.shared.buf[i*size]))
 		b.fault = func() { c.Fault(at) }
+		// Before add: should that fail, closeDoorbells removes these doorbells, too, and closes their descriptor.
 		c.doorbells = append(c.doorbells, b)
 		if err := t.add(b); err != nil {
 			return err
@@ -168,6 +177,9 @@ type doorbells struct {
 	epoll   int           // readable when a client wakes the shard
 	yielder yield.Yielder // the shard's
 
+	// A turn takes mu with the shard's lock held, the loop (Sleep, Awake) without it, and sessions to add and remove
+	// theirs. Memory of clients is touched under it: a fault there panics out of the method, which releases mu, and
+	// Faulted follows.
 	mu      sync.Mutex
 	all     map[int32]*clientDoorbells // by eventfd
 	active  []*clientDoorbells
@@ -205,7 +217,8 @@ func (t *doorbells) add(b *clientDoorbells) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(t.epoll, unix.EPOLL_CTL_ADD, b.wake, &event))
 }
 
-// remove undoes add. When it returns the shard does not access b any more.
+// remove undoes add. When it returns the shard does not access b any more. Closing the eventfd would not take it out
+// of the epoll set: the client has a copy of the descriptor, which keeps the file, and so its entry.
 func (t *doorbells) remove(b *clientDoorbells) {
 	_ = unix.EpollCtl(t.epoll, unix.EPOLL_CTL_DEL, b.wake, nil)
 	t.mu.Lock()
@@ -220,7 +233,9 @@ func (t *doorbells) forget(b *clientDoorbells) {
 	t.active = slices.DeleteFunc(t.active, func(c *clientDoorbells) bool { return c == b || !c.active })
 }
 
-// Take calls ring for each QP whose doorbell has rung.
+// Take calls ring for each QP whose doorbell has rung. The shard calls it once a turn, under its lock. It puts QPs on
+// a list and does nothing for them: how many of those a turn serves, and of which client first, is the engine's
+// affair (engine.Shard.takeDoorbells).
 func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,7 +272,8 @@ func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	}
 }
 
-// activate makes the clients active whose eventfds were written.
+// activate makes the clients active whose eventfds were written. The caller holds mu. A number that was removed
+// meanwhile is skipped. If it is another client's by now, that one is polled for idleAfter, and found idle.
 func (t *doorbells) activate(now ib.Instant) {
 	if len(t.edges) == 0 {
 		n, _ := unix.EpollWait(t.epoll, t.woken, 0) // the kernel reports an edge once
@@ -293,11 +309,13 @@ func (t *doorbells) Faulted() bool {
 	return true
 }
 
-// GiveWay yields the processor to another process.
+// GiveWay yields the processor to another process. The loop calls it while it spins: clients that are about to ring
+// may wait for this processor.
 func (t *doorbells) GiveWay() bool { return t.yielder.Yield() }
 
-// Sleep marks the shard asleep for all active clients; for idle ones it is marked so already.
-// It returns true if there are doorbells to take first.
+// Sleep marks the shard asleep for all active clients; for idle ones it is marked so already. It returns true if
+// there are doorbells to take first. The loop calls it before it waits, without the shard's lock. A client that rings
+// from then on writes its eventfd; one that has rung before is found here: so no ring is lost.
 func (t *doorbells) Sleep() (rung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,8 +16,10 @@ import (
 
 // files are the memfds that a session shares for its regions. A process may have few mappings (vm.max_map_count), so
 // regions share them: each file is mapped in extents, and an extent is unmapped with the last region in it. A page
-// counts as pinned once, however many regions contain it.
+// counts as pinned once, however many regions contain it. The daemon keeps no descriptor of a file: the mapping of
+// the base keeps the file, and further extents are mapped from it (memfds.again).
 type files struct {
+	// Held while pages are mapped and populated. The session's goroutine takes it, and reap; no shard does.
 	mu   sync.Mutex
 	list map[fileID]*file
 }
@@ -27,10 +29,10 @@ type file struct {
 	session *session // whose account is charged
 	id      fileID
 	base    []byte // the first extent, which stays as long as the file; never changes
-	size    uint64 // when it was shared last
-	handles int
+	size    uint64 // when it was shared last; it never shrinks
+	handles int    // what OpShareMemory has returned, and the client has not closed
 	extents []*extent
-	pinned  cover
+	pinned  cover // how many regions have each page
 }
 
 // extent is a mapped range of a file.
@@ -45,10 +47,11 @@ type extent struct {
 // addresses for others.
 const extentBytes = 64 << 20
 
-// mostFileBytes bounds the offsets of regions: see again.
+// mostFileBytes bounds the offsets of regions, in bytes: again takes as much of the address space for a moment.
 const mostFileBytes = 1 << 40
 
-// shareMemory carries out OpShareMemory.
+// shareMemory carries out OpShareMemory. Nothing is pinned yet: regions pin what they have. To share a file twice
+// gives two handles of one mapping.
 func shareMemory(c *session, _ []byte, fds []int) (reply, error) {
 	const op = abi.OpShareMemory
 	if len(fds) != 1 {
@@ -93,7 +96,7 @@ func (l *files) share(c *session, op abi.Op, fd int) (*file, error) {
 	return f, nil
 }
 
-// newFile maps the first extent of a file.
+// newFile maps the first extent of a file. The caller holds files.mu.
 func (c *session) newFile(op abi.Op, fd int, m *memfd) (*file, error) {
 	if err := c.book(op, mappings, 1); err != nil {
 		return nil, err
@@ -126,7 +129,8 @@ func (l *files) end(f *file) {
 	f.drop(f.extents[0])
 }
 
-// drop ends a use of an extent. Resources are subtracted from the account after the unmapping.
+// drop ends a use of an extent. Resources are subtracted from the account after the unmapping. The caller holds mu,
+// and has made sure that nobody is in the pages.
 func (f *file) drop(e *extent) {
 	if e.users--; e.users > 0 {
 		return
@@ -136,8 +140,9 @@ func (f *file) drop(e *extent) {
 	f.session.give([]held{{mappings, 1}})
 }
 
-// acquire returns a part of a file. It cannot disappear while the file is there: nobody can make the file shorter,
-// or holes in it, and the pages are populated.
+// acquire returns a part of a file. It cannot disappear while the file is there: nobody can make the file shorter, or
+// holes in it, and the pages are populated. The error is ib.ErrInvalid for a range that the file does not have,
+// ib.ErrLimit if the account, or the machine, does not allow it.
 func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +175,8 @@ func (l *files) acquire(f *file, op abi.Op, addr, length uint64) (*mapping, erro
 	return m, nil
 }
 
-// populate finds the extent of a mapping, or maps it, and populates the pages.
+// populate finds the extent of a mapping, or maps it, and populates the pages. The caller holds mu. Pages of a region
+// that are another one's, too, are there already, and cost no more.
 func (f *file) populate(op abi.Op, m *mapping) (err error) {
 	i := slices.IndexFunc(f.extents, func(e *extent) bool {
 		return e.start <= m.from && m.to <= e.start+uint64(len(e.pages))
@@ -209,7 +215,8 @@ func (f *file) mapExtent(op abi.Op, from, to uint64) (*extent, error) {
 	return e, nil
 }
 
-// release ends the use of a mapping.
+// release ends the use of a mapping. It is called once the region is deregistered, and no shard or worker is in the
+// memory (session.retire, reap).
 func (l *files) release(m *mapping) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

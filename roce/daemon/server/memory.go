@@ -14,6 +14,10 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
+// This file registers clients' memory, of two kinds. Of a memfd (memfd.go) the daemon has a mapping, whose pages are
+// there: shards copy from and to it themselves. Memory of the client's process (procmem) is reached by system calls,
+// which may block for as long as the client likes: only the session's worker makes them.
+
 // mapping is registered memory of a client: a range of a memfd, or of its process.
 type mapping struct {
 	mr.Memory
@@ -33,11 +37,12 @@ func (m *mapping) free() {
 // region is a registration and the memory behind it.
 type region struct {
 	*device.MR
-	mapping *mapping
-	kind    atomic.Uint32 // abi.RegMR.Kind
+	mapping *mapping      // the session's goroutine replaces it (reregMR)
+	kind    atomic.Uint32 // abi.RegMR.Kind; inspections read it
 }
 
-// memory returns the memory that a request names, if the client may register it.
+// memory returns the memory that a request names, if the client may register it. Whatever it returns is freed by its
+// caller if the verb fails.
 func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	switch r.Kind {
 	case abi.MemFD:
@@ -65,10 +70,12 @@ func (c *session) memory(op abi.Op, r *abi.RegMR, fds []int) (*mapping, error) {
 	return nil, driver.Refuse(op.String(), "Kind", r.Kind, "MemFD or MemProcess", ib.ErrInvalid)
 }
 
-// isOwn reports whether a user is the daemon's own, whose processes it may reach by the right to ptrace.
+// isOwn reports whether a user is the daemon's own, whose processes it may reach by the right to ptrace. The real
+// user counts, as in the kernel's check: process_vm_readv(2) asks for PTRACE_MODE_ATTACH_REALCREDS.
 func (s *Server) isOwn(uid uint32) bool { return int(uid) == os.Getuid() && !s.opts.NoAdministrator }
 
-// openProcess makes the memory of the client's process accessible.
+// openProcess makes the memory of the client's process accessible. It does so once in a session, at the first
+// registration, and keeps the descriptor and the account of the thread to the session's end.
 func (c *session) openProcess(op abi.Op, fds []int) error {
 	own := c.srv.isOwn(c.who.Uid)
 	// Two switches, as the daemon's own user can read such memory without a daemon.
@@ -134,7 +141,8 @@ func (c *session) bindProcess(fds []int) (*procmem.Process, error) {
 	return procmem.Bind(int(c.who.Pid), c.pidfd.fd, fds[0])
 }
 
-// notTouched returns the error that explains why memory of the client's process is refused.
+// notTouched returns the error that explains why memory of the client's process is refused. Clients tell by the
+// sentinel whether other rights, or other arguments, would help.
 func notTouched(op abi.Op, err error) error {
 	switch {
 	case errors.Is(err, procmem.ErrPermission):
@@ -147,6 +155,8 @@ func notTouched(op abi.Op, err error) error {
 	return fmt.Errorf("%v: memory that is no memfd: %w", op, err)
 }
 
+// regMR registers memory. The region's object has two ends: close revokes the key, free ends the mapping, which may
+// be another one by then (reregMR).
 func regMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpRegMR
 	r, err := abi.Get[abi.RegMR](body)
@@ -182,6 +192,8 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 	return withBody(abi.RegReply{Handle: c.add(o), Key: abi.Handle(core.LKey())})
 }
 
+// reregMR changes a region. The client's handle stays; the key does only if it asks for that (KeepKeys). When the
+// verb has returned no shard is in the old memory, but the worker may be, until gone is closed.
 func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpReregMR
 	r, err := abi.Get[abi.ReregMR](body)

@@ -31,7 +31,10 @@ type memfd struct {
 	sealed bool // with F_SEAL_FUTURE_WRITE: nobody can map it for writing, or make holes in it
 }
 
-// checkMemfd refuses files that are not plain memory, that could become shorter, or that cannot be sealed.
+// checkMemfd refuses files that are not plain memory, that could become shorter, or that cannot be sealed. The first
+// question is safe for any file that a client may send: only tmpfs and hugetlbfs have seals, for others the kernel
+// says EINVAL without asking their file system, which the client itself may serve (FUSE). Seals are never taken off,
+// so what is found about them stays true; others may add some at any moment.
 func checkMemfd(op abi.Op, fd int) (m memfd, err error) {
 	bad := func(attr string, value any, allowed string) (memfd, error) {
 		return m, driver.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
@@ -90,7 +93,8 @@ func seal(op abi.Op, fd int) error {
 	return nil
 }
 
-// mapSealed maps the first bytes of a memfd that nobody else has sealed, and seals it.
+// mapSealed maps the first bytes of a memfd that nobody else has sealed, and seals it. It leaves the file's
+// descriptor to the caller; the mapping keeps the file.
 func mapSealed(op abi.Op, fd int, size uint64) ([]byte, error) {
 	buf, err := mapMemfd(op, fd, size)
 	if err != nil {
@@ -112,7 +116,8 @@ type memfds struct {
 	reach sync.Mutex // see again
 }
 
-// open maps the first extent of a file, its base.
+// open maps the first extent of a file, its base. On success the base of f is set, and others may map from it until
+// forget.
 func (l *memfds) open(f *file, op abi.Op, fd int, m *memfd) (err error) {
 	size := min(roundUp(m.size, uint64(os.Getpagesize())), extentBytes)
 	if !m.sealed {
@@ -124,6 +129,7 @@ func (l *memfds) open(f *file, op abi.Op, fd int, m *memfd) (err error) {
 				_ = unmap(f.base)
 			}
 		}
+		// EPERM of mmap(2): another connection has sealed the file since checkMemfd. Then its mapping is in the list.
 		if !errors.Is(err, unix.EPERM) {
 			return err
 		}
@@ -155,7 +161,8 @@ func (l *memfds) add(f *file) {
 	l.all[f.id] = append(l.all[f.id], f)
 }
 
-// forget makes others not use the base of f any more.
+// forget makes others not use the base of f any more. When it returns nobody maps from it, so that the caller may
+// unmap it: open maps from bases of others with mu held.
 func (l *memfds) forget(f *file) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,6 +177,8 @@ func (l *memfds) forget(f *file) {
 func (l *memfds) again(base []byte, start, end uint64) ([]byte, error) {
 	l.reach.Lock()
 	defer l.reach.Unlock()
+	// With an old size of 0 mremap(2) makes a second mapping of shared pages and leaves the first as it is. It asks
+	// for no descriptor, and no seal forbids it.
 	p, err := unix.MremapPtr(unsafe.Pointer(unsafe.SliceData(base)), 0, nil, uintptr(end), unix.MREMAP_MAYMOVE)
 	if err != nil {
 		return nil, os.NewSyscallError("mremap", err)

@@ -8,10 +8,12 @@ import (
 	"github.com/goroce/goroce/roce/daemon/abi"
 )
 
-// shared is memory shared with a client: rings or doorbells. It is a memfd of the client's.
+// shared is memory shared with a client: rings or doorbells. It is a memfd of the client's. It is not populated: a
+// page that cannot be allocated when it is touched is a fault (session.Fault).
 type shared struct{ buf []byte }
 
-// newShared maps the first size bytes of the memfd that comes with a request, whatever they are, and seals it.
+// newShared maps the first size bytes of the memfd that comes with a request, whatever they are, and seals it. A file
+// that is sealed already is refused: it could be mapped from an earlier mapping only (memfds.again), as regions are.
 func newShared(op abi.Op, fds []int, size int) (*shared, error) {
 	bad := func(attr string, value any, allowed string) (*shared, error) {
 		return nil, driver.Refuse(op.String(), attr, value, allowed, ib.ErrInvalid)
