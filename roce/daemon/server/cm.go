@@ -27,19 +27,23 @@ type cmAccounts struct {
 	owners map[uint32]*cmOwner
 }
 
+// cmOwner is the account of a user, as long as there is a session that has used the connection manager. Connections
+// that linger after that stay charged to user.
 type cmOwner struct {
 	*device.CMOwner
 	user     *account
-	sessions int
+	sessions int // that use it; guarded by cmAccounts.mu
 }
 
-// cmAccount returns the account of the client's user, and counts the session in it until leaveCM.
+// cmAccount returns the account of the client's user, and counts the session in it until leaveCM. Not every session
+// has one: programs that never open a channel cost nothing here.
 func (c *session) cmAccount() *device.CMOwner {
 	a, uid := &c.srv.cm, c.who.Uid
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o := a.owners[uid]
 	if o == nil {
+		// An account outlives the session that makes it, so its limits refer to the user and not to c.
 		o = &cmOwner{CMOwner: c.unit.dev.NewCMOwner(c.srv.cmLimits(uid, c.user)), user: c.user}
 		a.owners[uid] = o
 	}
@@ -92,7 +96,8 @@ func (s *Server) devicesOf(id *device.CMID) (names []string) {
 	return names
 }
 
-// cmLimits returns a user's limits at the connection managers.
+// cmLimits returns a user's limits at the connection managers. They are given to the device once, and again by
+// SetLimits.
 func (s *Server) cmLimits(uid uint32, user *account) device.CMLimits {
 	a := &s.accounts
 	// Callers may hold cmAccounts.mu.
@@ -120,6 +125,8 @@ func (s *Server) mayBind(uid uint32) func(ib.PortSpace, uint16) error {
 	}
 }
 
+// openCM opens an event channel. The client gets a socket on which it is told that events wait, and takes them one by
+// one (cmEvent). If it closes the socket the channel ends, though it was not asked for (watchChannel).
 func openCM(c *session, body []byte, _ []int) (reply, error) {
 	how, _ := abi.Get[abi.OpenCM](body) // that of clients that know one device only is empty
 	if err := cmp.Or(c.take(abi.OpOpenCM, channels, 1), c.take(abi.OpOpenCM, descriptors, 1)); err != nil {
@@ -153,6 +160,8 @@ func openCM(c *session, body []byte, _ []int) (reply, error) {
 	return r, err
 }
 
+// createCMID makes an ID. A cookie says that the client counts events by ID, as librdmacm does: for requests to such
+// a listener the device then keeps back what Linux would not deliver either.
 func createCMID(c *session, r *abi.CreateCMID) (reply, error) {
 	ch, err := lookup[*cmChannel](c, abi.OpCreateCMID, "Channel", r.Channel)
 	if err != nil {
@@ -206,6 +215,7 @@ func (c *session) cmEventOf(ch *cmChannel, ev *ib.CMEvent) abi.CMEvent {
 	case ev.Type == ib.CMConnectRequest:
 		// The client has made every other ID itself. This one gets its handle when the client takes the event.
 		out.ID = c.addCMID(ch, ev.ID, 0)
+		// nil if the client has closed the listener since: the request is its own to refuse.
 		of = c.objectOf(ev.Listener)
 		out.Listener = of.handleOr0()
 	case of != nil:
@@ -265,6 +275,7 @@ func cmAccept(c *session, r *abi.CMConnect) (reply, error) {
 	return onID(c, r.ID, func(id ib.CMID) error {
 		err := id.Accept(r.Conn())
 		if err == nil && r.Cookie != 0 {
+			// The ID of a request gets its cookie here. Its earlier events did not count.
 			c.objects[r.ID].cm.cookie = r.Cookie
 		}
 		return err
@@ -291,6 +302,7 @@ func cmNotify(c *session, r *abi.CMValue) (reply, error) {
 	return onID(c, r.ID, func(id ib.CMID) error { return id.Notify(ib.EventType(min(r.Which, 0xFF))) })
 }
 
+// cmJoin makes an ID a member of a group. The membership gets a handle of its own, as librdmacm counts its events.
 func cmJoin(c *session, r *abi.CMBind) (reply, error) {
 	id, err := lookup[*device.CMID](c, abi.OpCMJoin, "ID", r.ID)
 	if err != nil {
@@ -330,6 +342,7 @@ func cmSetOption(c *session, r *abi.CMValue) (reply, error) {
 	return onID(c, r.ID, func(id ib.CMID) error { return id.SetOption(ib.CMOption(r.Which), int(r.Value)) })
 }
 
+// cmQuery returns what is known of an ID, with the device that it is on: its index plus 1, 0 if it is on none.
 func cmQuery(c *session, r *abi.Object) (reply, error) {
 	id, err := lookup[*device.CMID](c, abi.OpCMQuery, "ID", r.Handle)
 	if err != nil {
@@ -346,6 +359,8 @@ func cmQuery(c *session, r *abi.Object) (reply, error) {
 	return withBody(out)
 }
 
+// cmMigrate moves an ID, with its memberships and unread events, to another channel of the session. The reply says
+// what has been taken of its events, and whether the client has a message left to read on the old channel's socket.
 func cmMigrate(c *session, r *abi.CMValue) (reply, error) {
 	to, err := lookup[*cmChannel](c, abi.OpCMMigrate, "Channel", abi.Handle(r.Value))
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 // channel's socket.
 type cmChannel struct {
 	*device.CM
-	box    *outbox
+	box    *outbox // tells the client that events wait
 	object *object
 	ids    map[*object]struct{} // that are on the channel
 	gone   int                  // IDs deleted from ids, for compact
 }
 
-// cmID is what the session knows of an ID, or of a membership in a multicast group.
+// cmID is what the session knows of an ID, or of a membership in a multicast group. The session's goroutine alone
+// uses it.
 type cmID struct {
-	cookie  uint64
-	channel *cmChannel
+	cookie  uint64     // chosen by the client; 0: its events are not counted
+	channel *cmChannel // on which it is; cmMigrate changes it
 	groups  []*object  // memberships of an ID
 	group   netip.Addr // of a membership
 }
@@ -176,8 +177,9 @@ func (o *object) handleOr0() abi.Handle {
 	return o.handle
 }
 
-// watchChannel ends a channel when the client has closed its last descriptor of the channel's socket: peers hear of the
-// end of its IDs at once. The session forgets the handles before its next request.
+// watchChannel ends a channel when the client has closed its last descriptor of the channel's socket: peers hear of
+// the end of its IDs at once. The session forgets the handles before its next request. It runs on a goroutine of its
+// own, which ends with the channel, and must not touch handles: those are the session's.
 func (c *session) watchChannel(h *cmChannel) {
 	if h.box.file.AwaitRead(func(fd uintptr) bool { return hungUp(int(fd)) }) != nil {
 		return // the channel was closed

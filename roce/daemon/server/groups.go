@@ -31,7 +31,8 @@ func newGroups(attr ib.DeviceAttr) groups {
 		all: map[ib.GID]*group{}, users: map[uint32]int64{}}
 }
 
-// enter counts one more QP of a user in a group, if the user may have it.
+// enter counts one more QP of a user in a group, if the user may have it. The device checks its own limits, too,
+// which are for all: it is asked with mu released.
 func (t *groups) enter(op string, uid uint32, gid ib.GID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,6 +81,7 @@ func (t *groups) leave(uid uint32, gid ib.GID) {
 	}
 }
 
+// attach adds a QP to a group. The user's place is taken first, so that no group of the device is joined for nothing.
 func attach(c *session, r *abi.Group) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpAttach, "QP", r.QP)
 	if err != nil {
@@ -104,6 +106,7 @@ func attach(c *session, r *abi.Group) (reply, error) {
 	return noBody(nil)
 }
 
+// detach takes a QP out of a group. Its place is given back only if it was in the group.
 func detach(c *session, r *abi.Group) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpDetach, "QP", r.QP)
 	if err != nil {

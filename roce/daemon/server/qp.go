@@ -9,6 +9,11 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
+// Requests about queue pairs. A QP of a client is one of package device whose rings lie in the client's memfd.
+// Posting needs no request: the client writes the ring and sets the doorbell that createQP has assigned.
+
+// createQP makes a QP. A target without a PD has neither rings nor a doorbell (createTarget). On an error after
+// CreateQP the QP is closed here; the memory of its rings is unmapped by answer, when no shard has it any more.
 func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	const op = abi.OpCreateQP
 	if err := c.take(op, qps, 1); err != nil {
@@ -62,7 +67,8 @@ func createQP(c *session, r *abi.CreateQP) (reply, error) {
 	return withBody(answer)
 }
 
-// qpInit resolves the handles of a request.
+// qpInit resolves the handles of a request. A handle of 0 stands for none; the device says which of them a QP of the
+// type must have.
 func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	const op = abi.OpCreateQP
 	send, err1 := optional[*device.CQ](c, op, "SendCQ", r.SendCQ)
@@ -91,6 +97,8 @@ func (c *session) qpInit(r *abi.CreateQP) (init ib.QPInit, err error) {
 	return init, nil
 }
 
+// modifyQP changes a QP. It waits for the turn of the session's worker that is under way, if the QP goes to RESET or
+// is an XRC target.
 func modifyQP(c *session, r *abi.QPAttr) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpModifyQP, "QP", r.QP)
 	if err != nil {
@@ -124,6 +132,7 @@ func queryQP(c *session, r *abi.Object) (reply, error) {
 	return withBody(abi.QPAttrOf(r.Handle, &a, 0))
 }
 
+// qpFailure tells a client why its QP has failed, and which request of the peer the QP has refused last.
 func qpFailure(c *session, r *abi.Object) (reply, error) {
 	q, err := lookup[*device.QP](c, abi.OpQPFailure, "QP", r.Handle)
 	if err != nil {

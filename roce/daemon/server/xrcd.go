@@ -14,13 +14,17 @@ import (
 	"github.com/goroce/goroce/roce/internal/device"
 )
 
+// XRC domains and target QPs that several processes share, as with ibv_open_xrcd(3) and ibv_open_qp(3). What is
+// shared has no owner among the sessions: a domain, and each target, ends with its last handle, whichever session has
+// that.
+
 // mostOpeners is how many handles there may be of one target QP. Each is told of the QP's events, by the shard.
 const mostOpeners = 256
 
-// domain is an XRC domain: of one session, or of all sessions of a user that name the same file. It
-// is the tenant (device.Group) of the target QPs that are made in it without a PD, and so may outlive
-// the session that has made them. Such a QP has no rings, and reaches only memory of the SRQs that
-// its peer's requests name, which are of one session each: their PDs, their worker.
+// domain is an XRC domain: of one session, or of all sessions of a user that name the same file. It is the tenant
+// (device.Group) of the target QPs that are made in it without a PD, and so may outlive the session that has made
+// them. Such a QP has no rings, and reaches only memory of the SRQs that its peer's requests name, which are of one
+// session each: their PDs, their worker. Events of a target are told to all who have it open.
 type domain struct {
 	unit *unit
 	key  domainKey // zero for a domain of one session
@@ -29,13 +33,13 @@ type domain struct {
 	// the device.
 	life    sync.Mutex
 	core    *device.XRCD
-	pd      *device.PD // of the targets; nil before the first one
+	pd      *device.PD // of the targets, which reach no memory by it; nil before the first one
 	handles int        // of all sessions
 	targets map[ib.QPN]*device.QP
 	deleted [2]int // entries of targets and of openers, for compact
 
 	mu      sync.Mutex                // taken under locks of the device
-	openers map[*device.QP][]*session // written with life held, too
+	openers map[*device.QP][]*session // written with life held, too; a session is there once for each handle
 }
 
 // domainKey identifies a file, by the time of its creation too: a later file may have the same inode.
@@ -70,6 +74,8 @@ func (c *session) fileOf(op abi.Op, fd int) (key domainKey, err error) {
 	return domainKey{c.who.Uid, st.Dev_major, st.Dev_minor, st.Ino, st.Btime}, nil
 }
 
+// allocXRCD makes a domain or, with a file, finds the one of that file. The descriptor is closed with the request:
+// the domain knows the file by its key, and does not keep it.
 func allocXRCD(c *session, body []byte, fds []int) (reply, error) {
 	const op = abi.OpAllocXRCD
 	r, err := abi.Get[abi.AllocXRCD](body)
@@ -124,7 +130,8 @@ func (u *unit) newDomain(key domainKey) (*domain, error) {
 		openers: map[*device.QP][]*session{}}, nil
 }
 
-// share returns the domain of a file, with one more handle.
+// share returns the domain of a file, with one more handle. It holds domains.mu over the verb, so that of two who ask
+// for a new domain one makes it.
 func (u *unit) share(key domainKey, flags uint32) (*domain, error) {
 	const op = "allocate XRCD"
 	u.domains.mu.Lock()
@@ -193,6 +200,7 @@ func createTarget(c *session, r *abi.CreateQP) (reply, error) {
 	return withBody(abi.Ring{Handle: c.addTarget(x, q), Num: uint32(q.Num())})
 }
 
+// create makes a target, with its first opener.
 func (d *domain) create(c *session) (*device.QP, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
@@ -215,6 +223,7 @@ func (d *domain) create(c *session) (*device.QP, error) {
 	return q, nil
 }
 
+// openQP gives the session a handle of a target that another one has made in the same domain (ibv_open_qp(3)).
 func openQP(c *session, r *abi.OpenQP) (reply, error) {
 	const op = abi.OpOpenQP
 	if err := c.take(op, qps, 1); err != nil {
@@ -237,6 +246,7 @@ func openQP(c *session, r *abi.OpenQP) (reply, error) {
 	return withBody(abi.Object{Handle: c.addTarget(x, q)})
 }
 
+// open finds a target by its number. Who has the domain may open all that was made in it without a PD.
 func (d *domain) open(c *session, num ib.QPN) (*device.QP, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
@@ -263,7 +273,8 @@ func (c *session) ownTurn(q *device.QP, gone <-chan struct{}) <-chan struct{} {
 	return gone
 }
 
-// addTarget adds a handle of a target QP of a domain.
+// addTarget adds a handle of a target QP of a domain. Its close ends a handle. The QP may go on, for others, so what
+// the client waits for is its own worker only.
 func (c *session) addTarget(x *xrcd, q *device.QP) abi.Handle {
 	o := &object{kind: abi.KindQP, value: q, target: true}
 	o.close = x.using(func() error {
@@ -332,7 +343,8 @@ func (d *domain) Notify(*device.CQ) {}
 // Stage allows it: each session with a handle of the target has booked it (device.Tenant).
 func (d *domain) Stage(*device.QP) bool { return true }
 
-// Event sends an event of a target to all sessions that have it open (device.Tenant).
+// Event sends an event of a target to all sessions that have it open (device.Tenant). A shard calls it with its lock
+// held.
 func (d *domain) Event(e ib.Event) {
 	q, ok := e.QP.(*device.QP)
 	if !ok {
@@ -362,7 +374,8 @@ func (d *domain) QPFailed(f device.QPFailure) {
 	}
 }
 
-// Fault ends the sessions that have targets open (device.Tenant): the memory is of one of them.
+// Fault ends the sessions that have targets open (device.Tenant): the memory is of one of them. Which one, the engine
+// cannot tell: it knows the target that it was working on. They are all of one user.
 func (d *domain) Fault(addr uintptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -377,7 +390,8 @@ func (d *domain) Fault(addr uintptr) {
 	}
 }
 
-// Includes reports whether a session has a target of the domain open (device.Group).
+// Includes reports whether a session has a target of the domain open (device.Group). The connection manager asks,
+// with its lock held, whether an ID of t may connect a target.
 func (d *domain) Includes(t device.Tenant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
