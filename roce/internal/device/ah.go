@@ -9,12 +9,15 @@ import (
 	"github.com/goroce/goroce/qp"
 )
 
+// Requests name an address handle by its number, which is the device's. A tenant may write any number into its ring:
+// package qp refuses a handle of another PD. What shards see of a handle (qp.AH) never changes; Modify replaces it.
+
 // AH is an address handle of the software device.
 type AH struct {
 	driver.Implementation
 
 	pd   *PD
-	num  ib.AHNum
+	num  ib.AHNum  // stays that of the handle until Close
 	attr ib.AHAttr // attr and dead are guarded by Device.mu
 	dead bool
 }
@@ -43,7 +46,8 @@ func (p *PD) CreateAH(attr ib.AHAttr) (ib.AH, error) {
 	return a, nil
 }
 
-// set sets core as the handle that requests name by the handle's number; nil removes it.
+// set sets core as the handle that requests name by the handle's number; nil removes it. It takes the lock of each
+// shard in turn. The caller holds Device.mu, so that changes reach all shards in the same order.
 func (a *AH) set(core *qp.AH) {
 	a.pd.dev.engine.SetAH(a.num, core)
 }
@@ -96,7 +100,8 @@ func (a *AH) open(op string) error {
 	return nil
 }
 
-// Close destroys the handle.
+// Close destroys the handle. Its number rests before another handle gets it (numbers), as requests that name it may
+// still be in a ring.
 func (a *AH) Close() error {
 	d := a.pd.dev
 	d.mu.Lock()

@@ -14,6 +14,10 @@ import (
 	"github.com/goroce/goroce/roce/internal/objects"
 )
 
+// A completion queue has two ends on one ring. The device's end (core) is written by the shards of the QPs that
+// complete there, under the lock of the shard and, with several shards, that of the CQ. The application's end (ring)
+// is read under mu. Shards never take mu; Poll, which may take a turn of a shard, holds it meanwhile.
+
 // emptyPolls is how many polls in a row must find nothing before one drives the shard: the loop
 // does not stand aside for an application that polls now and then.
 const emptyPolls = 4
@@ -23,11 +27,11 @@ type CQ struct {
 	driver.Implementation
 
 	dev     *Device
-	home    *engine.Shard // the shard of the QPs whose send CQ it is
+	home    *engine.Shard // of the QPs whose send CQ it is; constant
 	core    *qp.CQ        // the device's end
 	channel *Channel
 	waiter  *objects.Waiter
-	tenant  Tenant // nil for this process
+	tenant  Tenant // which gets the events; nil for this process
 
 	mu    sync.Mutex // the application's end
 	ring  *ring.CQ   // nil for a tenant
@@ -35,8 +39,8 @@ type CQ struct {
 
 	qps     int // qps and srqs are guarded by Device.mu
 	srqs    int
-	dead    atomic.Bool
-	pending bool // queued on the channel; guarded by Channel.mu
+	dead    atomic.Bool // set under Device.mu
+	pending bool        // queued on the channel; guarded by Channel.mu
 }
 
 // CreateCQ makes a completion queue.
@@ -48,6 +52,7 @@ func (d *Device) CreateCQ(init ib.CQInit) (ib.CQ, error) {
 	return c, nil
 }
 
+// createCQ is CreateCQ for this process, or for a tenant. It calls Tenant.Alloc with Device.mu held.
 func (d *Device) createCQ(init ib.CQInit, t Tenant) (*CQ, error) {
 	if err := d.open("create CQ"); err != nil {
 		return nil, err
@@ -113,11 +118,13 @@ func newCQRing(t Tenant, entries int) (device *ring.CQ, buf []byte, err error) {
 	return device, buf, err
 }
 
+// limitError says that the device has no more objects of a kind, whoever has them.
 func limitError(op, what string, limit int) error {
 	return driver.Refuse(op, "number of "+what, limit+1, fmt.Sprintf("at most %d; free some first", limit), ib.ErrLimit)
 }
 
-// Poll takes completions out of the queue.
+// Poll takes completions out of the queue. An application that polls an empty CQ again and again drives the shard of
+// its QPs itself (engine, poller.go).
 func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	if err := c.own("poll CQ"); err != nil {
 		return 0, err
@@ -140,7 +147,7 @@ func (c *CQ) Poll(wcs []ib.WC) (int, error) {
 	return c.ring.Poll(wcs), nil
 }
 
-// Wait waits for completions.
+// Wait waits for completions. One with a channel refuses it: the event would go there.
 func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	if c.channel != nil {
 		return 0, objects.HasChannel()
@@ -148,7 +155,8 @@ func (c *CQ) Wait(ctx context.Context, wcs []ib.WC) (int, error) {
 	return c.waiter.Wait(ctx, c, c.dev.events.closed, wcs)
 }
 
-// Arm asks for an event.
+// Arm asks for an event. What is in the queue already raises none (IBTA 11.4.2.2), so whoever arms polls once more
+// before it waits.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if err := c.own("arm CQ"); err != nil {
 		return err
@@ -186,7 +194,8 @@ func (c *CQ) Entries() (n int) {
 	return n
 }
 
-// Resize moves the completions to a ring of another size.
+// Resize moves the completions to a ring of another size. It is refused if they do not fit, and then nothing has
+// changed. When it returns, one of the two rings is out of use: the old one or, if it was refused, the new one.
 func (c *CQ) Resize(entries int) error {
 	slots, err := cqSlots("resize CQ", c.tenant, entries)
 	if err != nil {
@@ -214,7 +223,8 @@ func (c *CQ) Resize(entries int) error {
 	return err
 }
 
-// Close destroys the queue.
+// Close destroys the queue. It is busy while QPs or SRQs complete there. Without them no shard writes to it any more,
+// so the ring is free once Close returns.
 func (c *CQ) Close() error {
 	c.dev.mu.Lock()
 	defer c.dev.mu.Unlock()
@@ -243,9 +253,9 @@ type Channel struct {
 	users atomic.Int32 // CQs
 
 	mu     sync.Mutex
-	queue  []*CQ // CQs with an event that Wait has not returned yet, each once
-	signal chan struct{}
-	closed chan struct{}
+	queue  []*CQ         // CQs with an event that Wait has not returned yet, each once
+	signal chan struct{} // has an item if there may be an event: see take
+	closed chan struct{} // closed by shut
 	isShut atomic.Bool
 }
 
@@ -260,7 +270,8 @@ func (d *Device) CreateChannel() (ib.Channel, error) {
 	return ch, nil
 }
 
-// notify queues an event of c, unless an earlier event of c is still in the queue.
+// notify queues an event of c, unless an earlier event of c is still in the queue. A shard calls it with its lock
+// held.
 func (ch *Channel) notify(c *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -300,6 +311,7 @@ func (ch *Channel) take() *CQ {
 	return c
 }
 
+// forget takes a CQ that is being closed out of the queue.
 func (ch *Channel) forget(c *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -312,7 +324,7 @@ func (ch *Channel) forget(c *CQ) {
 	}
 }
 
-// Wait returns a CQ with an event.
+// Wait returns a CQ with an event. Several goroutines may wait; an event goes to one of them.
 func (ch *Channel) Wait(ctx context.Context) (ib.CQ, error) {
 	for {
 		if c := ch.take(); c != nil {
@@ -337,7 +349,7 @@ func (ch *Channel) shut() {
 	}
 }
 
-// Close destroys the channel.
+// Close destroys the channel. It is busy while CQs use it, unless the device is closed.
 func (ch *Channel) Close() error {
 	ch.dev.mu.Lock()
 	defer ch.dev.mu.Unlock()

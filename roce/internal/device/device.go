@@ -25,10 +25,10 @@ type Device struct {
 	opts     Options
 	caps     link.Caps
 	guid     uint64
-	maxMTU   ib.MTU // active MTU at Open, which SetMTU never exceeds
-	mem      *mr.Table
+	maxMTU   ib.MTU    // active MTU at Open, which SetMTU never exceeds
+	mem      *mr.Table // shards look up keys there without a lock
 	engine   *engine.Engine
-	events   *eventQueue
+	events   *eventQueue            // of the port, and of objects of this process
 	fatal    atomic.Bool            // EventDeviceFatal was raised
 	port     atomic.Uint32          // ib.PortState
 	mtu      atomic.Int32           // the port's active MTU, an ib.MTU
@@ -53,6 +53,9 @@ type Device struct {
 
 	byNum sync.Map // ib.QPN to *QP, for lookups without the shard's lock
 
+	// Verbs that create objects hold mu, and those that end QPs, CQs, SRQs, AHs and domains: so nothing ends while
+	// another object is made that uses it. Regions and windows end under the lock of mem. Posting, and verbs on the
+	// state of a QP, take neither.
 	mu      sync.Mutex // guards what follows; taken before the lock of any shard
 	turn    int        // counts the calls of nextShard
 	pds     int
@@ -60,11 +63,11 @@ type Device struct {
 	srqs    int
 	ahs     int
 	xrcds   int
-	ahNums  numbers
-	srqNums numbers
+	ahNums  numbers // of address handles
+	srqNums numbers // of XRC SRQs
 	qps     map[*QP]struct{}
-	chans   map[*Channel]struct{}
-	groups  map[ib.GID][]*QP
+	chans   map[*Channel]struct{} // for Close
+	groups  map[ib.GID][]*QP      // multicast groups with members; the shards have copies
 }
 
 var _ ib.Device = (*Device)(nil)
@@ -72,7 +75,8 @@ var _ ib.Device = (*Device)(nil)
 // Open opens a device on one link.
 func Open(l link.Link, opts Options) (*Device, error) { return OpenShards([]link.Link{l}, opts) }
 
-// OpenShards opens a device with a shard for each link, as package roce says.
+// OpenShards opens a device with a shard for each link, as package roce says. The links are the device's from then
+// on, and Close closes them; after an error they are still the caller's.
 func OpenShards(links []link.Link, opts Options) (*Device, error) {
 	opts = opts.withDefaults()
 	if len(links) == 0 {
@@ -246,7 +250,8 @@ func (d *Device) SetPhys(state ib.PhysState, speed int) {
 	d.speed.Store(int64(speed))
 }
 
-// SetNetIf is that of roce.Device.
+// SetNetIf is that of roce.Device. The name is a part of each row of the GID table, so programs are told to read that
+// again.
 func (d *Device) SetNetIf(name string) {
 	if *d.netif.Swap(&name) != name {
 		d.raise(ib.Event{Type: ib.EventGIDChange})
@@ -273,7 +278,8 @@ func (d *Device) Shards() int { return len(d.engine.Shards()) }
 // shard returns a shard by number.
 func (d *Device) shard(i int) *engine.Shard { return d.engine.Shards()[i] }
 
-// Alive waits until each shard has taken a turn. If ctx ends before, the error names the shards that have not.
+// Alive waits until each shard has taken a turn. If ctx ends before, the error names the shards that have not. It
+// asks all before it waits for one, so they have the same time.
 func (d *Device) Alive(ctx context.Context) error {
 	pulses := make([]<-chan struct{}, d.Shards())
 	for i, s := range d.engine.Shards() {
@@ -310,8 +316,9 @@ func (d *Device) nextShard() *engine.Shard {
 // NextEvent waits for an asynchronous event.
 func (d *Device) NextEvent(ctx context.Context) (ib.Event, error) { return d.events.next(ctx) }
 
-// Close ends the device and all its objects. QPs end without completions, and calls that
-// wait return ib.ErrClosed. The connection manager sends DREQs and REJs to peers.
+// Close ends the device and all its objects. QPs end without completions, and calls that wait return ib.ErrClosed.
+// The connection manager sends DREQs and REJs to peers. Memory that tenants share must stay mapped until Close has
+// returned and, where a worker's turn is under way, until Worker.Done is closed.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed.Swap(true) {
@@ -327,6 +334,8 @@ func (d *Device) Close() error {
 		q.dead.Store(true)
 	}
 	clear(d.qps)
+	// Channel.Wait does not look at the device. Waits on a CQ end by events, below; other verbs find the device
+	// closed.
 	for c := range d.chans {
 		c.shut()
 	}
@@ -337,7 +346,8 @@ func (d *Device) Close() error {
 	return err
 }
 
-// open takes d.mu if the device is open; the caller unlocks it.
+// open takes d.mu if the device is open; the caller unlocks it. Whoever creates an object holds mu until that is
+// counted, and so comes before Close or is refused.
 func (d *Device) open(op string) error {
 	d.mu.Lock()
 	if d.closed.Load() {

@@ -31,6 +31,7 @@ func (e *eventQueue) put(ev ib.Event) bool {
 	}
 }
 
+// next waits for an event, for the end of ctx or for that of the device.
 func (e *eventQueue) next(ctx context.Context) (ib.Event, error) {
 	// What is there comes first, even if the device is closed: the reason may be among it.
 	select {
@@ -48,4 +49,5 @@ func (e *eventQueue) next(ctx context.Context) (ib.Event, error) {
 	}
 }
 
+// close makes next return; ready stays open, since shards may put events at any time.
 func (e *eventQueue) close() { e.once.Do(func() { close(e.closed) }) }

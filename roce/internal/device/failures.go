@@ -19,6 +19,8 @@ type failures struct {
 	list []QPFailure
 }
 
+// add keeps a failure. A shard calls it with its lock held, so whoever holds mu must not wait for a shard: Story
+// does, and is called without.
 func (l *failures) add(f QPFailure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/goroce/goroce/roce/internal/engine"
 )
 
-// AttachMulticast adds the QP to a group.
+// AttachMulticast adds the QP to a group. A second time it does nothing. The limits are the device's, for all its
+// applications; package server divides them among users.
 func (q *QP) AttachMulticast(group ib.GID) error {
 	op := fmt.Sprintf("attach QP %#x to multicast group", uint32(q.num))
 	if err := q.checkGroup(op, group); err != nil {
@@ -41,7 +42,7 @@ func (q *QP) AttachMulticast(group ib.GID) error {
 	return nil
 }
 
-// DetachMulticast takes the QP out of a group.
+// DetachMulticast takes the QP out of a group. If the link cannot leave the group the QP is out of it all the same.
 func (q *QP) DetachMulticast(group ib.GID) error {
 	op := fmt.Sprintf("detach QP %#x from multicast group", uint32(q.num))
 	if err := q.checkGroup(op, group); err != nil {
@@ -80,7 +81,8 @@ func (d *Device) detach(q *QP, group ib.GID) error {
 	return d.shard(0).Link().Leave(group)
 }
 
-// setGroup sets the members of a group, here and on the shards. The caller holds mu.
+// setGroup sets the members of a group, here and on the shards. The caller holds mu. Each shard's list is replaced as
+// a whole, under its lock, so a datagram goes to the members before or after.
 func (d *Device) setGroup(gid ib.GID, members []*QP) {
 	if len(members) == 0 {
 		delete(d.groups, gid)

@@ -27,8 +27,8 @@ func newRand(seed uint64, stream byte) *rand.Rand {
 	return rand.New(rand.NewChaCha8(key))
 }
 
-// numbers allocates the numbers of objects of one kind: from 1 on. It reuses freed numbers,
-// oldest first, only when more than restNumbers are free.
+// numbers allocates the numbers of objects of one kind: from 1 on. It reuses freed numbers, oldest first, only when
+// more than restNumbers are free. So numbers stay small, and tables that are indexed by them short.
 type numbers struct {
 	last uint32   // highest number allocated so far
 	free []uint32 // freed numbers, oldest first

@@ -52,9 +52,9 @@ const (
 	maxLate = 1024
 
 	maxMsgSize   = 1 << 31
-	ackDelayNS   = 20_000
+	ackDelayNS   = 20_000 // default of Options.AckDelay; this and the next are nanoseconds
 	spinNS       = 200_000
-	eventBacklog = 1024
+	eventBacklog = 1024 // events that NextEvent has not taken
 )
 
 func (o Options) withDefaults() Options {

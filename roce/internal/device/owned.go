@@ -28,8 +28,8 @@ func (q *QP) isDead() bool      { return q.dead.Load() }
 func (q *SRQ) isDead() bool     { return q.dead.Load() }
 func (x *XRCD) isDead() bool    { return x.dead.Load() }
 
-// owned returns the object behind an argument of a verb, which must not be nil, belong to
-// this device, and be open.
+// owned returns the object behind an argument of a verb, which must not be nil, belong to this device, and be open.
+// The caller holds Device.mu if it goes on to count itself as a user: else the object may be closed meanwhile.
 func owned[T object](d *Device, op, attr string, arg any) (T, error) {
 	var none T
 	fail := func(allowed string, err error) (T, error) {

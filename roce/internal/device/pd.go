@@ -50,7 +50,7 @@ func (d *Device) allocPD(t Tenant, w *Worker) (*PD, error) {
 	return p, nil
 }
 
-// Close frees the domain.
+// Close frees the domain. It is busy while regions, windows, QPs, SRQs or AHs use it.
 func (p *PD) Close() error {
 	p.dev.mu.Lock()
 	defer p.dev.mu.Unlock()
@@ -65,14 +65,15 @@ func (p *PD) Close() error {
 	return nil
 }
 
-// MR is a memory region of the software device.
+// MR is a memory region of the software device. Its methods may be called from several goroutines.
 type MR struct {
 	driver.Implementation
 
 	dev *Device
 
+	// Held while shards end their turns (letGo), but not while a worker does.
 	mu   sync.Mutex
-	pd   *PD
+	pd   *PD // this and the following change with Rereg
 	core *mr.Region
 	buf  []byte // keeps the memory alive
 }
@@ -101,7 +102,7 @@ func iova(init *ib.MRInit, access ib.Access) uint64 {
 	return init.IOVA
 }
 
-// region returns the current registration.
+// region returns the current registration. Rereg may replace it at any time; what it was can still be read.
 func (m *MR) region() *mr.Region {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,22 +15,27 @@ import (
 	"github.com/goroce/goroce/roce/link"
 )
 
+// A QP counts as a user of its PD, CQs, SRQ and XRC domain from CreateQP to Destroy, both under Device.mu. So none of
+// them can be closed while a shard may use it for the QP. The other verbs take the lock of the QP's shard only. They
+// look at dead first; a Destroy that comes after that is noticed under the shard's lock, where the engine's part says
+// that it is closed.
+
 // QP is a queue pair of the software device. It has the application's end of the rings.
 type QP struct {
 	driver.Implementation
 
 	pd             *PD
-	home           *engine.Shard
-	part           *engine.QP // the engine's part
+	home           *engine.Shard // for good: it drives the QP, and its lock guards the state
+	part           *engine.QP    // the engine's part
 	num            ib.QPN
 	typ            ib.QPType
-	cap            ib.QPCap
-	sendCQ, recvCQ *CQ // nil where the type has none
-	srq            *SRQ
+	cap            ib.QPCap // rounded up to what the rings have
+	sendCQ, recvCQ *CQ      // nil where the type has none
+	srq            *SRQ     // nil without one; targets of XRC take that which a request names
 	xrcd           *XRCD
 
-	front qp.Front // posting side of an application in this process; the shard updates its state
-	dead  atomic.Bool
+	front qp.Front    // posting side of an application in this process; the shard updates its state
+	dead  atomic.Bool // set by the first Destroy, under Device.mu
 }
 
 // CreateQP makes a queue pair in RESET.
@@ -48,6 +53,8 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	if len(d.qps) >= maxQPs {
 		return nil, limitError("create QP", "QPs", maxQPs)
 	}
+	// A tenant's rings are memory of another process: if formatting them faults, the panic passes the deferred
+	// Unlock.
 	cfg, err := q.makeRings()
 	if err != nil {
 		return nil, err
@@ -71,7 +78,7 @@ func (p *PD) CreateQP(init ib.QPInit) (ib.QP, error) {
 	return q, nil
 }
 
-// checkQP checks the arguments of CreateQP.
+// checkQP checks the arguments of CreateQP. It returns a QP that nobody knows yet. The caller holds Device.mu.
 func (p *PD) checkQP(init *ib.QPInit) (*QP, error) {
 	bad := func(attr string, value any, allowed string, err error) (*QP, error) {
 		return nil, driver.Refuse("create QP", attr, value, allowed, err)
@@ -186,9 +193,9 @@ func (q *QP) config(cfg *qp.Config) {
 	}
 }
 
-// makeRings allocates both queues in one piece of memory, the send ring before the receive
-// ring. If the application is in this process it opens the application's ends too. Queues
-// without entries get shared dummy rings.
+// makeRings allocates both queues in one piece of memory, the send ring before the receive ring. If the application
+// is in this process it opens the application's ends too. Queues without entries get shared dummy rings. The caller
+// holds Device.mu.
 func (q *QP) makeRings() (cfg qp.Config, err error) {
 	q.config(&cfg)
 	f := &q.front
@@ -254,6 +261,7 @@ func (q *QP) BeginModify(attr ib.QPAttr, mask ib.QPAttrMask) (gone <-chan struct
 		attr.AH.HopLimit = path.HopLimit // which Query returns, as Linux does
 	}
 	// Without Device.mu: QPs change their states side by side. A Close that comes between leaves part closed.
+	// gone is closed already unless the QP goes to RESET and has placements with a worker.
 	gone, open, err := q.part.Modify(&attr, mask, &path)
 	if !open { // closed concurrently
 		return gone, q.err(op)
@@ -314,7 +322,7 @@ func (q *QP) err(op string) error {
 	return nil
 }
 
-// PostSend posts send requests.
+// PostSend posts send requests. Those before one that is refused stay posted.
 func (q *QP) PostSend(wrs []ib.SendWR) (n int, err error) {
 	if err := q.own("post send on QP"); err != nil {
 		return 0, err
@@ -347,8 +355,9 @@ func (q *QP) Close() error {
 	return nil
 }
 
-// Destroy is Close for QPs with slow memory: a turn of the worker that is under way may still write
-// what requests have brought. gone is closed when it has ended.
+// Destroy is Close for QPs with slow memory: a turn of the worker that is under way may still write what requests
+// have brought. gone is closed when it has ended. A second call returns at once, and does not wait for the turn that
+// the first one has to wait for.
 func (q *QP) Destroy() (gone <-chan struct{}) {
 	d := q.pd.dev
 	d.mu.Lock()
@@ -364,7 +373,8 @@ func (q *QP) Destroy() (gone <-chan struct{}) {
 	return gone
 }
 
-// drop takes the QP out of its shard. The caller holds Device.mu.
+// drop takes the QP out of its shard. The caller holds Device.mu, also while this waits for the shard's turn to end
+// and a last ACK leaves (engine.QP.Close). So what a shard calls, owner and Tenant, must not take Device.mu.
 func (q *QP) drop() (gone <-chan struct{}) {
 	for group, members := range q.pd.dev.groups {
 		if slices.Contains(members, q) {

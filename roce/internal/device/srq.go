@@ -15,6 +15,10 @@ import (
 	"github.com/goroce/goroce/roce/internal/slowmem"
 )
 
+// Like a CQ, an SRQ has two ends: shards take receives out of the device's end (core), under its lock if there are
+// several; the application posts to its own (ring), under mu. A basic SRQ is used by the QPs that were created with
+// it. One for XRC is found by its number, in the table of each shard, by any target of its domain.
+
 // SRQ is a shared receive queue of the software device.
 type SRQ struct {
 	driver.Implementation
@@ -23,7 +27,7 @@ type SRQ struct {
 	typ  ib.SRQType
 	xrcd *XRCD // xrcd and cq are for XRC only
 	cq   *CQ
-	num  uint32
+	num  uint32 // of an XRC SRQ, which requests carry; 0 for a basic one
 	dead atomic.Bool
 	qps  int // guarded by Device.mu
 
@@ -73,7 +77,8 @@ func newRecvRing(t Tenant, entries, maxSGE int) (device *ring.Recv, buf []byte, 
 	return device, buf, err
 }
 
-// checkSRQ checks the arguments of CreateSRQ.
+// checkSRQ checks the arguments of CreateSRQ. The caller holds Device.mu, so that what it finds stays open until it
+// is counted.
 func (p *PD) checkSRQ(op string, init *ib.SRQInit) (*SRQ, error) {
 	q := &SRQ{pd: p, typ: init.Type}
 	bad := func(attr string, value any, allowed string) error {
@@ -119,7 +124,7 @@ func (q *SRQ) makeCore(device *ring.Recv, limit int) {
 	}
 }
 
-// setLimit arms the limit. If it is reached already, the event is delivered at once.
+// setLimit arms the limit. If it is reached already, the event is delivered at once. Any shard will do, as for Query.
 func (q *SRQ) setLimit(limit int) { q.pd.dev.shard(0).SetSRQLimit(q.core, limit) }
 
 // Num returns the number of an XRC SRQ; 0 for a basic one.
@@ -139,7 +144,7 @@ func (q *SRQ) Query() (ib.SRQAttr, error) {
 	return attr, nil
 }
 
-// Modify arms the limit, or changes the size.
+// Modify arms the limit, or changes the size. mu is held to the end: nobody posts, or changes it, in between.
 func (q *SRQ) Modify(attr ib.SRQAttr, mask ib.SRQAttrMask) error {
 	const op = "modify SRQ"
 	bad := func(attr string, value any, allowed string) error {
@@ -227,8 +232,9 @@ func (q *SRQ) Close() error {
 	return err
 }
 
-// Destroy is Close for SRQs with slow memory: messages that have arrived for an XRC SRQ may still be written to
-// their receives. gone is closed when they are.
+// Destroy is Close for SRQs with slow memory: messages that have arrived for an XRC SRQ may still be written to their
+// receives. gone is closed when they are. For a basic SRQ there is nothing to wait for: its QPs ended before, each
+// with a gone of its own.
 func (q *SRQ) Destroy() (gone <-chan struct{}, err error) {
 	d := q.pd.dev
 	d.mu.Lock()
@@ -266,7 +272,7 @@ func (q *SRQ) forget() {
 	}
 }
 
-// XRCD is an XRC domain of the software device.
+// XRCD is an XRC domain of the software device. It is busy while it has SRQs or targets.
 type XRCD struct {
 	driver.Implementation
 

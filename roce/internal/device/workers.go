@@ -87,7 +87,7 @@ func (l *workers) step() (busy bool) {
 	return busy
 }
 
-// close closes all workers.
+// close closes all workers. It waits for none: an access of theirs may never return.
 func (l *workers) close() {
 	for _, w := range l.list() {
 		w.Close()
