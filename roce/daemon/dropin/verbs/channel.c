@@ -1,4 +1,8 @@
-/* Completion channels. */
+/*
+ * Completion channels. The daemon sends the handle of a CQ on the channel's socket (mailbox.c) when the CQ was armed
+ * and has a completion. As asynchronous events (events.c), those that the program has taken and those that it has
+ * acknowledged are counted for each CQ, and ibv_destroy_cq waits until these are as many.
+ */
 #include "lib.h"
 
 #include <stdlib.h>
@@ -25,6 +29,8 @@ static void delist(struct channel *h)
 	pthread_mutex_unlock(&contexts_lock);
 }
 
+/* ibv_create_comp_channel leaves the descriptor to the program, in v.fd, to wait for and to set O_NONBLOCK. The library
+ * reads from whatever number is there (mailbox.c, follow). */
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 {
 	struct channel *h = calloc(1, sizeof(*h));
@@ -53,7 +59,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 	return &h->v;
 }
 
-/* refcnt counts the CQs of the channel, under the lock of the context. */
+/* ibv_destroy_comp_channel refuses a channel that has CQs with EBUSY, as rdma-core does. refcnt counts them, under the
+ * lock of the context. */
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 {
 	struct channel *h = container_of(v, struct channel, v);
@@ -86,7 +93,8 @@ struct taking {
 	struct cq *cq;
 };
 
-/* live_completion finds the CQ of an event, and counts that the program has taken it. */
+/* live_completion finds the CQ of an event, and counts that the program has taken it. Both are done under one lock:
+ * until the event is acknowledged, ibv_destroy_cq waits, and the program may use the pointer. */
 static bool live_completion(void *arg, const uint32_t *message, bool take)
 {
 	struct taking *t = arg;
@@ -104,6 +112,10 @@ static bool live_completion(void *arg, const uint32_t *message, bool take)
 	return live;
 }
 
+/*
+ * ibv_get_cq_event waits for the next event. It returns -1 with errno: EAGAIN and EINTR as read(2) would; EBADF if
+ * another thread destroys the channel; EIO if the daemon has ended; ENODEV for a parent's channel.
+ */
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void **cq_context)
 {
 	struct channel *h = container_of(v, struct channel, v);
@@ -124,7 +136,8 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *v, struct ibv_cq **cq, void
 	return 0;
 }
 
-/* channel_cq_closed is called after a CQ was closed: how many of its events were sent, and how many taken. */
+/* channel_cq_closed is called after a CQ was closed: how many of its events were sent, and how many taken. The CQ is
+ * not in the table any more, and still has its reference to the channel. */
 void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken)
 {
 	struct taking t = {.context = context_of(h->v.context)};

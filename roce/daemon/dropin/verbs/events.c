@@ -1,11 +1,17 @@
-/* Asynchronous events. */
+/*
+ * Asynchronous events. A message on the context's socket (mailbox.c) has the type of an event and a handle; the
+ * program gets a pointer to the object. It must not get one to freed memory: to destroy an object waits until the
+ * program has acknowledged all events of it that it has taken (ibv_get_async_event(3)). Events that were taken are
+ * counted under the lock of the table of objects, those that were acknowledged under the object's own mutex, which is
+ * part of the ABI.
+ */
 #include "lib.h"
 
 enum { EVENT_WORDS = sizeof(struct goroce_event) / sizeof(uint32_t) };
 
 struct taking {
 	struct context *context;
-	struct ibv_async_event *event;
+	struct ibv_async_event *event; /* NULL if events are only looked at */
 };
 
 /* kind_of returns the kind of object that a type of event is about: -1 for the device. */
@@ -23,7 +29,8 @@ static int kind_of(uint32_t type)
 	return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_PATH_MIG_ERR ? KIND_QP : -1;
 }
 
-/* name fills in an event of an object. It returns false if objects of that kind have no events of that type. */
+/* name fills in an event of an object. It returns false if objects of that kind have no events of that type: the
+ * program would take the pointer for one of another struct. */
 static bool name(const struct entry *e, uint32_t type, struct ibv_async_event *to)
 {
 	if (kind_of(type) != (int)e->kind)
@@ -35,7 +42,11 @@ static bool name(const struct entry *e, uint32_t type, struct ibv_async_event *t
 	return true;
 }
 
-/* live_event reports whether an event is of the device or of an object that is there, and fills it in. */
+/*
+ * live_event reports whether an event is of the device or of an object that is there, and fills it in. The mailbox's
+ * lock is held. The object is found, and the event counted, under one lock: whoever destroys the object either takes it
+ * out of the table before, or waits until this event is acknowledged, too.
+ */
 static bool live_event(void *arg, const uint32_t *message, bool take)
 {
 	struct taking *t = arg;
@@ -70,7 +81,8 @@ void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *a
 	pthread_mutex_unlock(mutex);
 }
 
-/* async_closed is called when an object is gone, of which the daemon has sent and the program taken so many events. */
+/* async_closed is called when an object is gone, of which the daemon has sent and the program taken so many events.
+ * The object is not in the table any more: its events are not live, and taken does not change. */
 void async_closed(struct context *c, uint32_t sent, uint32_t taken)
 {
 	struct taking t = {c, NULL};
@@ -79,7 +91,11 @@ void async_closed(struct context *c, uint32_t sent, uint32_t taken)
 		mailbox_expect_stale(&c->events, sent - taken, EVENT_WORDS, live_event, &t);
 }
 
-/* tell_fatal reports that the daemon has ended and closed its socket: once by an event, afterwards by EIO. */
+/*
+ * tell_fatal reports that the daemon has ended and closed its socket: once by an event, afterwards by EIO. The
+ * connection is marked as ended first. The thread that watches it may not have run yet, and what the program calls
+ * after the event must fail.
+ */
 static int tell_fatal(struct context *c, struct ibv_async_event *event)
 {
 	bool told;
@@ -96,6 +112,11 @@ static int tell_fatal(struct context *c, struct ibv_async_event *event)
 	return 0;
 }
 
+/*
+ * ibv_get_async_event goes on when ready returns EIO: the socket may have events of before the daemon's end, and the
+ * last is IBV_EVENT_DEVICE_FATAL. A forked child connects by this call, too, since its events come on its own
+ * connection; with ENODEV it has none, and no mailbox.
+ */
 EXPORT int ibv_get_async_event(struct ibv_context *v, struct ibv_async_event *event)
 {
 	struct context *c = context_of(v);
@@ -117,6 +138,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *v, struct ibv_async_event *ev
 	return -1;
 }
 
+/* acknowledge wakes whoever waits in a destroying call (async_await, or wait_for_acks of cq.c). */
 static void acknowledge(pthread_mutex_t *lock, pthread_cond_t *cond, uint32_t *completed)
 {
 	pthread_mutex_lock(lock);
@@ -125,6 +147,7 @@ static void acknowledge(pthread_mutex_t *lock, pthread_cond_t *cond, uint32_t *c
 	pthread_mutex_unlock(lock);
 }
 
+/* ibv_ack_async_event does nothing for events of the device, for which nobody waits. */
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_cq *cq = event->element.cq;

@@ -1,17 +1,29 @@
 /*
- * A socket with a packet for each event. The program polls the socket and reads it by the
- * library, so it must not be readable for an event of an object that is destroyed.
+ * A socket with a packet for each event: the asynchronous events of a context, or the completion events of a channel.
+ * The program polls the socket and reads it by the library, so it must not be readable for an event of an object that
+ * is destroyed: the call that the program makes then would find no event, and wait.
+ *
+ * When an object is closed the daemon says how many events of it were sent. Those that the program has not taken are
+ * stale. They are skipped when they come to the front of the socket.
+ *
+ * Threads wait for events without the lock. mailbox_enter and mailbox_leave count them, so that mailbox_end can wait
+ * until none is left before the socket is closed and the memory freed.
  */
 #include "lib.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 
+/* Messages have one or two words of 32 bits: struct goroce_completion, struct goroce_event. */
 enum { MAX_WORDS = 2 };
 
+/* By this a signal handler knows whether the thread that it has interrupted is about to take events. */
 static __thread unsigned entered; /* mailboxes of which this thread is a user */
 
-/* mailbox_open takes the socket, which the daemon sends non-blocking. */
+/*
+ * mailbox_open takes the socket, which the daemon sends non-blocking. Programs expect the descriptor to block, as the
+ * kernel's does, until they set O_NONBLOCK themselves. After an error the caller still has the descriptor.
+ */
 int mailbox_open(struct mailbox *m, int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -24,8 +36,9 @@ int mailbox_open(struct mailbox *m, int fd)
 	return 0;
 }
 
-/* follow takes the descriptor that the program has in its struct, as it may have moved the socket to another number. The
- * caller holds the lock. */
+/* follow takes the descriptor that the program has in its struct, as it may have moved the socket to another number:
+ * rdma-core, too, reads from the number that is there. fds.c learns of it, which closes the socket in forked
+ * children. The caller holds the lock. */
 static void follow(struct mailbox *m)
 {
 	int fd = m->at ? *m->at : m->fd;
@@ -63,8 +76,11 @@ void mailbox_leave(void *mailbox)
 }
 
 /*
- * mailbox_end makes all threads that wait for events leave, with EBADF. A signal handler that has interrupted such a
- * thread does not wait: the thread leaves after it.
+ * mailbox_end makes all threads that wait for events leave, with EBADF, and waits until they have. A signal handler
+ * that has interrupted such a thread does not wait: the thread leaves after it. It still looks at the mailbox then, so
+ * nobody may free that (stays). The caller holds no lock that the threads may wait for.
+ *
+ * It is called before the daemon closes its end of the socket, which the threads would take for the end of the daemon.
  */
 void mailbox_end(struct mailbox *m)
 {
@@ -78,6 +94,7 @@ void mailbox_end(struct mailbox *m)
 	pthread_mutex_unlock(&m->lock);
 }
 
+/* mailbox_close follows mailbox_end, or closes a mailbox that no thread can have entered. */
 void mailbox_close(struct mailbox *m)
 {
 	fds_close(m->fd);
@@ -88,13 +105,16 @@ void mailbox_close(struct mailbox *m)
 	pthread_mutex_destroy(&m->lock);
 }
 
+/* took_stale counts a stale event that was skipped. If that is before mailbox_expect_stale has counted it, m->stale
+ * stays too high. Then drop_stale looks at the front of the socket more often than it needs to, and does no harm. */
 static void took_stale(struct mailbox *m)
 {
 	if (m->stale)
 		m->stale--;
 }
 
-/* drop_stale takes stale events away until the next one is live, so that the socket is readable for that only. */
+/* drop_stale takes stale events away until the next one is live, so that the socket is readable for that only. Those
+ * behind a live event wait for their turn. The caller holds the lock. */
 static void drop_stale(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
 	uint32_t message[MAX_WORDS];
@@ -109,7 +129,8 @@ static void drop_stale(struct mailbox *m, size_t words, mailbox_live *live, void
 	}
 }
 
-/* take_waiting takes the next live event that is there: EAGAIN if there is none, EIO at the end. */
+/* take_waiting takes the next live event that is there: EAGAIN if there is none, EIO if the daemon has closed its
+ * end. The caller holds the lock. */
 static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
 	uint32_t message[MAX_WORDS];
@@ -132,9 +153,12 @@ static int take_waiting(struct mailbox *m, size_t words, mailbox_live *live, voi
 }
 
 /*
- * mailbox_take takes the next event. It waits for one, unless the socket has O_NONBLOCK (EAGAIN), until a signal whose
- * handler has no SA_RESTART comes (EINTR). Events are taken under the lock, with cancellation disabled; the wait is
- * without the lock. The caller has entered. EBADF says that it must leave.
+ * mailbox_take takes the next event. It waits for one, unless the socket has O_NONBLOCK (EAGAIN), until a signal
+ * whose handler has no SA_RESTART comes (EINTR). Events are taken under the lock, with cancellation disabled; the
+ * wait is without the lock. The caller has entered. EBADF says that it must leave.
+ *
+ * The wait leaves the event in the socket (MSG_PEEK). So a thread that is cancelled in it loses none, and of several
+ * threads that wake for one event those that come late find none, and wait again.
  */
 int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 {
@@ -156,7 +180,11 @@ int mailbox_take(struct mailbox *m, size_t words, mailbox_live *live, void *arg)
 	}
 }
 
-/* mailbox_expect_stale says that n events are in the socket of an object that is closed. */
+/*
+ * mailbox_expect_stale says that n events are in the socket of an object that is closed. All of them are there: when
+ * the daemon has answered the request to close, it sends no more of them. Cancellation is disabled, as the caller is
+ * in the middle of ending the object, and recv is a cancellation point.
+ */
 void mailbox_expect_stale(struct mailbox *m, uint32_t n, size_t words, mailbox_live *live, void *arg)
 {
 	int cancel;
