@@ -1,4 +1,11 @@
-/* An open device: a connection to the daemon. */
+/*
+ * An open device: a connection to the daemon. It has a control socket for requests, a socket of asynchronous events,
+ * doorbells, and a thread that waits for its end. With the connection the daemon closes all objects that were made on
+ * it.
+ *
+ * A forked child has the context without the connection (fork.c), and makes one at the first call that needs it. So
+ * what asks the device, or makes an object, begins with ready; what needs an object begins with dead (lib.h).
+ */
 #include "lib.h"
 
 #include <fcntl.h>
@@ -15,7 +22,7 @@ struct context *contexts;
  * manager's library, which has control_call's errno, its IDs are numbers of their own. */
 int no_object(int err) { return err == EBADF ? failed(ENOENT) : err; }
 
-/* context_call is control_call on the connection of this process. */
+/* context_call is control_call on the connection of this process. It returns an errno, and sets errno. */
 int context_call(struct ibv_context *v, struct call *call)
 {
 	int err = ready(v);
@@ -43,7 +50,11 @@ int ask_fds(struct ibv_context *v, uint16_t op, const void *body, size_t len, vo
 	return err;
 }
 
-/* close_handle closes an object of the daemon, which must be of a kind. If the daemon has ended, so have all objects. */
+/*
+ * close_handle closes an object of the daemon, which must be of a kind. If the daemon has ended, so have all objects:
+ * to destroy them succeeds, so that programs can free what they have. r may be NULL. It is zero if there was no
+ * reply, as no event is to come then.
+ */
 int close_handle(struct ibv_context *v, uint32_t kind, uint32_t handle, struct goroce_close_reply *r)
 {
 	struct goroce_close o = {handle, kind};
@@ -61,7 +72,8 @@ int close_object(struct ibv_context *v, uint32_t born, uint32_t kind, uint32_t h
 	return inherited(born) ? 0 : close_handle(v, kind, handle, NULL);
 }
 
-/* watch waits for the end of the connection, so that posts and polls learn of it without a system call. */
+/* watch waits for the end of the connection, so that posts and polls learn of it without a system call. A program that
+ * only polls makes no request, by which it would notice. */
 static void *watch(void *arg)
 {
 	struct context *c = arg;
@@ -73,7 +85,8 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* start_watch runs watch in a thread that takes none of the program's signals. */
+/* start_watch runs watch in a thread that takes none of the program's signals: it gets the mask of the thread that
+ * makes it. */
 static int start_watch(struct context *c)
 {
 	sigset_t all, old;
@@ -92,7 +105,7 @@ static int start_watch(struct context *c)
 	return err;
 }
 
-/* attach takes the descriptor of the reply to open, and shares doorbells. */
+/* attach takes the descriptor of the reply to open, and shares doorbells. After an error the descriptor is closed. */
 static int attach(struct context *c, const struct goroce_open_reply *r, int fd)
 {
 	int err = mailbox_open(&c->events, fd);
@@ -107,6 +120,8 @@ static int attach(struct context *c, const struct goroce_open_reply *r, int fd)
 	return err;
 }
 
+/* hello opens the device on a new connection. It asks for the device by its name: another daemon may listen at the
+ * socket by now, with other devices. After an error the control socket is the caller's to close. */
 static int hello(struct context *c)
 {
 	struct goroce_hello_reply reply;
@@ -136,7 +151,7 @@ static int hello(struct context *c)
 	return err;
 }
 
-/* open_device makes the connection. */
+/* open_device makes the connection, and all that belongs to it, or nothing. */
 static int open_device(struct context *c)
 {
 	int err = control_dial(&c->control, c->device->socket);
@@ -149,7 +164,14 @@ static int open_device(struct context *c)
 	return err;
 }
 
-/* reopen makes the connection of a child. Its asynchronous events come by the number that the parent's had. */
+/*
+ * reopen makes the connection of a child. Its asynchronous events come by the number that the parent's had, as the
+ * program may have noted that elsewhere, unless the program has closed it in the meantime. The file status flags, of
+ * which O_NONBLOCK matters, go along. The caller holds the lock of all contexts.
+ *
+ * All errors are ENODEV, as for a device that is not there. The context is made what it was, and the next call tries
+ * again.
+ */
 static int reopen(struct context *c)
 {
 	int err, number = c->v.context.async_fd, flags = fcntl(number, F_GETFL);
@@ -172,7 +194,11 @@ static int reopen(struct context *c)
 	return 0;
 }
 
-/* ready returns 0 if requests can be made, or why not. A child makes its connection with the first one. */
+/*
+ * ready returns 0 if requests can be made, or why not. A child makes its connection with the first one: of several
+ * threads one does, and the others wait. born says that all is there, and is looked at first without the lock. Nobody
+ * is cancelled while the lock is held, as connecting has cancellation points.
+ */
 int ready(struct ibv_context *v)
 {
 	struct context *c = context_of(v);
@@ -189,6 +215,7 @@ int ready(struct ibv_context *v)
 	return err ? err : gone(v);
 }
 
+/* enlist makes forks look at a context, which must be whole. */
 static void enlist(struct context *c)
 {
 	pthread_mutex_lock(&contexts_lock);
@@ -209,6 +236,8 @@ static void delist(struct context *c)
 	pthread_mutex_unlock(&contexts_lock);
 }
 
+/* ibv_open_device makes a context. It keeps the device, so that the program may free the list. errno tells why the
+ * daemon could not be reached, or has refused. */
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 {
 	struct context *c = calloc(1, sizeof(*c));
@@ -239,8 +268,14 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *v)
 	return &c->v.context;
 }
 
-/* ibv_close_device ends the connection, so the daemon closes all that the program has left open. Such objects stay
- * in this process's memory, as threads may still look at them. Threads that wait for events leave first, with EBADF. */
+/*
+ * ibv_close_device ends the connection, so the daemon closes all that the program has left open. Such objects stay in
+ * this process's memory, as threads may still look at them. Threads that wait for events leave first, with EBADF:
+ * later they would read the end of the connection, and report IBV_EVENT_DEVICE_FATAL. The watching thread uses the
+ * control socket, and has ended before that is closed. Memory that was moved for its regions (GOROCE_MR=remap)
+ * becomes private again. If a signal handler closes the device for whose event its thread waits, the context is never
+ * freed.
+ */
 EXPORT int ibv_close_device(struct ibv_context *v)
 {
 	struct context *c = context_of(v);

@@ -1,10 +1,14 @@
-/* The list of devices. */
+/*
+ * The list of devices. Each listing asks the daemon that listens now, on a connection that ends with the listing. To
+ * open a device makes another connection.
+ */
 #include "lib.h"
 
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* query asks for the attributes of a device, which need not be open for that. */
 static int query(struct control *c, const char name[64], struct goroce_device_reply *r)
 {
 	struct call call = {
@@ -27,6 +31,7 @@ static void describe(struct device *d)
 	snprintf(v->ibdev_path, sizeof(v->ibdev_path), "%s.d/sys/class/infiniband/%s", d->socket, v->name);
 }
 
+/* device_release gives up a reference. The last one may be a context's, long after the list was freed. */
 void device_release(struct device *d)
 {
 	if (atomic_fetch_sub(&d->refs, 1) == 1)
@@ -35,10 +40,13 @@ void device_release(struct device *d)
 
 /*
  * The devices that were listed last, guarded by contexts_lock. A program that lists devices again gets the same
- * pointers, as long as the daemon is the same: librdmacm takes another pointer for another device, and opens it again.
+ * pointers, as long as the daemon is the same and says the same of them: librdmacm takes another pointer for another
+ * device, and opens it again.
  */
 static struct device *known;
 
+/* same compares all attributes. Another daemon's differ at least in clock_offset, as its clock began at another
+ * time. */
 static bool same(const struct device *a, const struct device *b)
 {
 	return !memcmp(&a->attr, &b->attr, sizeof(a->attr)) && !strcmp(a->socket, b->socket);
@@ -71,7 +79,8 @@ static bool listed(const struct device *d, struct ibv_device *const *all)
 	return *all;
 }
 
-/* forget ends what the library knows of devices that are not in a list. */
+/* forget ends what the library knows of devices that are not in a list, as those of a daemon that has ended. Contexts
+ * and other lists keep theirs. */
 static void forget(struct ibv_device *const *all)
 {
 	pthread_mutex_lock(&contexts_lock);
@@ -104,6 +113,7 @@ static struct device *make(struct control *c, const char *socket, const char nam
 	return know(d);
 }
 
+/* list makes the list, which ends with NULL from the beginning: so a list that is not complete can be freed. */
 static struct ibv_device **list(struct control *c, const char *socket, const struct goroce_hello_reply *hello, int *num)
 {
 	struct ibv_device **all = calloc(hello->devices + 1, sizeof(*all));
@@ -125,6 +135,8 @@ static struct ibv_device **list(struct control *c, const char *socket, const str
 	return all;
 }
 
+/* ibv_get_device_list returns an empty list if there is no daemon, as it does where the kernel has no device. If a
+ * daemon is there and refuses, it returns NULL with errno. */
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
 	struct goroce_hello_reply hello;
@@ -148,6 +160,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 	return all;
 }
 
+/* ibv_free_device_list leaves alone the devices that are open, as programs free the list once they have opened one. */
 EXPORT void ibv_free_device_list(struct ibv_device **all)
 {
 	for (struct ibv_device **d = all; d && *d; d++)
@@ -157,6 +170,7 @@ EXPORT void ibv_free_device_list(struct ibv_device **all)
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *v) { return v->name; }
 
+/* The GUID is big-endian, as all GUIDs of verbs; the daemon's messages have a number. */
 EXPORT uint64_t ibv_get_device_guid(struct ibv_device *v)
 {
 	return htobe64(container_of(v, struct device, v)->attr.node_guid);

@@ -1,15 +1,25 @@
-/* Doorbells: a bit for each QP, in memory shared with the daemon (docs/abi.md, "Doorbells"). */
+/*
+ * Doorbells: a bit for each QP, in memory shared with the daemon (docs/abi.md, "Doorbells"). Each shard of the
+ * daemon's device, a loop with its share of the QPs, has doorbells of its own; they lie one behind the other. A
+ * summary has a bit for each word of doorbells, so that the shard looks only at words in which a bit may be set. The
+ * wake word is not 0 while the shard sleeps. Only then a ring takes a system call, which writes to the shard's
+ * eventfd.
+ */
 #include "lib.h"
 
 #include <unistd.h>
 
+/* Offsets in the memory of a shard, how many doorbells a word of the summary stands for, and how many there may be. */
 enum { BELLS_MAGIC = 0x4C4C4542, BELLS_WAKE = 64, BELLS_SUMMARY = 128, BELLS_A_WORD = 4096, MAX_BELLS = 1 << 16 };
 
 static uint32_t summary_words(uint32_t bells) { return (bells + BELLS_A_WORD - 1) / BELLS_A_WORD; }
 
 static size_t summary_size(uint32_t bells) { return (summary_words(bells) + 7) / 8 * LINE; }
 
-/* formatted reports whether the daemon has made doorbells of the memory. */
+/*
+ * formatted reports whether the daemon has made doorbells of the memory. Where they begin depends on their number, so
+ * both sides must have the same.
+ */
 static bool formatted(const struct doorbells *d)
 {
 	for (uint32_t i = 0; i < d->shards; i++) {
@@ -20,7 +30,10 @@ static bool formatted(const struct doorbells *d)
 	return true;
 }
 
-/* doorbells_open makes the doorbells of all shards, and shares them with the daemon. */
+/*
+ * doorbells_open makes the doorbells of all shards, and shares them with the daemon. The reply brings an eventfd for
+ * each shard, which is this process's from then on. EPROTO: the daemon's numbers are none that the protocol allows.
+ */
 int doorbells_open(struct context *c, const struct goroce_open_reply *r)
 {
 	struct doorbells *d = &c->doorbells;
@@ -42,6 +55,8 @@ int doorbells_open(struct context *c, const struct goroce_open_reply *r)
 	return EPROTO;
 }
 
+/* doorbells_close is called when no thread can post any more: the next ring would write to memory that is not
+ * mapped. */
 void doorbells_close(struct doorbells *d)
 {
 	close_all(d->wakes, (int)d->shards);
@@ -49,7 +64,17 @@ void doorbells_close(struct doorbells *d)
 	d->shards = 0;
 }
 
-/* doorbell_ring makes no system call while the daemon's shard is awake. */
+/*
+ * doorbell_ring makes no system call while the daemon's shard is awake. The caller has published requests, and holds
+ * the lock of their ring; other threads may ring other QPs meanwhile. shard and doorbell are those of a reply, which
+ * were checked when the QP was made (qp.c).
+ *
+ * The order matters. The shard empties a word of the summary first, and then the words of doorbells that it names. If
+ * the bit of the summary were set first, the shard could empty both words before the doorbell is set, and would not
+ * see it. The fence has its counterpart in the shard, between its store of the wake word and its look at the summary:
+ * one of the two sees what the other has stored. Of several threads that find the shard asleep the exchange lets one
+ * write.
+ */
 void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell)
 {
 	char *base = d->pages.at + shard * d->size;

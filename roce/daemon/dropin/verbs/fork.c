@@ -68,6 +68,8 @@ void context_inherit(struct context *c)
 
 static void after(void) { pthread_mutex_unlock(&contexts_lock); }
 
+/* in_child counts the fork first: by that all objects which the child has are inherited. It has one thread, and has the
+ * lock that before has taken. */
 static void in_child(void)
 {
 	forks++;
@@ -84,6 +86,7 @@ static void register_handlers(void)
 	pthread_atfork(before, after, in_child);
 }
 
+/* fork_watch registers the handlers, before there can be a context. */
 void fork_watch(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,4 +1,12 @@
-/* What the files of this library share. */
+/*
+ * What the files of this library share.
+ *
+ * An object that the program has (ibv.h) is the member v of a struct here, which has what the library needs beside
+ * it: rings, counts of events, the process that has made it (born). The daemon knows the object by its handle.
+ *
+ * Locks. The lock of a mailbox, or of a CQ's ring, is taken before that of the table of objects, this before the lock
+ * of a send ring, this before that of the regions. The lock of the control socket and then that of fds.c come last.
+ */
 #ifndef LIB_H
 #define LIB_H
 
@@ -8,9 +16,10 @@
 #define EXPORT __attribute__((visibility("default")))
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
 
+/* The only port; bytes of a cache line, to which the parts of shared memory are aligned; the eventfds of a reply. */
 enum { PORT = 1, LINE = 64, MAX_SHARDS = GOROCE_MAX_FDS };
 
-/* shared.c: memory shared with the daemon. */
+/* shared.c: memory shared with the daemon, which can write to it at any time: what is read from it is checked. */
 struct shared {
 	char *at; /* NULL: none */
 	uint64_t size;
@@ -26,6 +35,7 @@ void shared_free(struct shared *s);
 /* table.c: objects by handle, for the events that name them. */
 enum kind { KIND_CQ, KIND_QP, KIND_SRQ };
 
+/* The table owns its entries, but not their objects. Each object is taken out before it is freed. */
 struct entry {
 	struct entry *next;
 	uint32_t handle;
@@ -57,7 +67,8 @@ struct mailbox {
 	pthread_cond_t left; /* the last user has left */
 };
 
-/* mailbox_live reports whether the object of an event is open. If so, and with take, it hands the event to arg. */
+/* mailbox_live looks at a message, with the lock of the mailbox held, and takes no other lock than the table's. It
+ * reports whether the object of an event is open. If so, and with take, it hands the event to arg. */
 typedef bool mailbox_live(void *arg, const uint32_t *message, bool take);
 int mailbox_open(struct mailbox *m, int fd);
 int mailbox_enter(struct mailbox *m);
@@ -70,6 +81,7 @@ void mailbox_close(struct mailbox *m);
 /* doorbell.c */
 struct context;
 
+/* Read by all threads that post, without a lock: it does not change between doorbells_open and doorbells_close. */
 struct doorbells {
 	struct shared pages;
 	size_t size; /* of one shard's */
@@ -84,8 +96,9 @@ void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
 /* device.c */
 struct device {
 	struct ibv_device v;
-	struct goroce_device_reply attr;
+	struct goroce_device_reply attr; /* when it was listed */
 	char socket[PATH_LEN];
+	/* One for each list that has it, for each context, and for the list of known devices. */
 	atomic_int refs;
 	struct device *next; /* in the list known of device.c */
 };
@@ -114,6 +127,7 @@ struct region {
 	const char *addr;
 };
 
+/* The lock guards slots; a post that finds its copy's generation unchanged takes no lock. */
 struct regions {
 	pthread_mutex_t lock;
 	_Atomic uint64_t generation; /* counts changes, from 1 on */
@@ -157,18 +171,21 @@ int shares_take(struct ibv_context *v, struct mapped_file *f, uintptr_t at, stru
 void shares_give(struct ibv_context *v, uint32_t born, struct share *s);
 void shares_clear(struct shares *l);
 
-/* context.c */
+/*
+ * context.c. The program has a pointer to v.context. What belongs to the connection, from control to shares, is made
+ * anew in a forked child (fork.c); the rest is as it was in the parent.
+ */
 struct context {
 	struct verbs_context v;
-	struct device *device;
+	struct device *device; /* with a reference */
 	struct control control;
 	struct doorbells doorbells;
 	struct mailbox events;
 	struct table objects;
 	struct regions regions;
 	struct shares shares;
-	pthread_t watcher;
-	bool fatal_told;
+	pthread_t watcher; /* waits for the end of the connection; ibv_close_device joins it */
+	bool fatal_told;   /* the program has IBV_EVENT_DEVICE_FATAL; under the lock of objects */
 	int async_flags;        /* of the parent's async_fd, at the fork */
 	bool holds;             /* in a child: a timer that is not set has the number async_fd */
 	_Atomic uint32_t born;  /* the connection: forks of the process that made it */
@@ -178,12 +195,17 @@ struct context {
 	struct channel *channels;     /* guarded by the lock of all contexts */
 };
 
+/* The lock of all contexts guards the lists of contexts and of known devices. A fork holds it (fork.c), and a child
+ * that makes a context's connection. */
 extern pthread_mutex_t contexts_lock;
 extern struct context *contexts;
 
 static inline struct context *context_of(struct ibv_context *v) { return container_of(v, struct context, v.context); }
 
-/* fork.c: whose an object is. An object notes in born what forks was when it was made. */
+/*
+ * fork.c: whose an object is. An object notes in born what forks was when it was made. Only a child counts a fork, so
+ * the objects of the parent go on there. Children of one parent have the same number, but no objects in common.
+ */
 extern uint32_t forks; /* from the first process to this one */
 
 void fork_watch(void);
@@ -192,12 +214,15 @@ void context_inherit(struct context *c);
 /* inherited reports whether an object is the parent's, of whose connection this process has no part. */
 static inline bool inherited(uint32_t born) { return born != forks; }
 
+/* gone returns 0, or why the connection does not work. Posts and polls ask it each time. Relaxed order is enough, as
+ * nothing else is read because of it. */
 static inline int gone(struct ibv_context *v)
 {
 	return atomic_load_explicit(&context_of(v)->control.gone, memory_order_relaxed);
 }
 
-/* dead returns 0, or why an object of the context does not work. */
+/* dead returns 0, or why an object of the context does not work: ENODEV if it is the parent's. Unlike ready it never
+ * makes a connection: an object of this process has one. */
 static inline int dead(struct ibv_context *v, uint32_t born) { return inherited(born) ? ENODEV : gone(v); }
 
 int ready(struct ibv_context *v);
@@ -210,7 +235,8 @@ int close_handle(struct ibv_context *v, uint32_t kind, uint32_t handle, struct g
 int close_object(struct ibv_context *v, uint32_t born, uint32_t kind, uint32_t handle);
 void context_set_ops(struct verbs_context *v);
 
-/* why.c: above reports whether a value is above a limit, and prints that with GOROCE_DEBUG=1: the daemon never sees it. */
+/* why.c: above reports whether a value is above a limit, and prints that with GOROCE_DEBUG=1: the daemon never sees
+ * it. */
 bool above(const char *call, const char *attr, uint64_t value, const char *limit, uint64_t most);
 
 /* fail sets errno and returns NULL. */
@@ -224,14 +250,18 @@ static inline void *fail(int err)
 void async_closed(struct context *c, uint32_t sent, uint32_t taken);
 void async_await(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked, uint32_t taken);
 
-/* ring.c: this process's end of a ring. */
+/* ring.c: this process's end of a ring. It is the producer of send and receive rings, and the consumer of a CQ's.
+ * Indices count slots modulo 2^32, and do not wrap at the end of the ring. */
 enum ring_kind { RING_SEND = 1, RING_RECV = 2, RING_CQ = 3 };
 enum { MAX_SGE = 32 };
+/* Offsets of the words in a ring, and of its first slot. */
 enum { RING_PRODUCER = 64, RING_OVERRUN = 68, RING_CONSUMER = 128, RING_WAKE = 192, RING_SLOTS = 256 };
 
 struct ring {
+	/* Also held from wr_start to wr_complete, from start_poll to end_poll, and while the daemon resizes the ring. */
 	pthread_mutex_t lock;
 	char *base; /* NULL: a queue without entries */
+	/* Copied from the header when the ring was attached to, and checked: the daemon cannot change them. */
 	uint32_t entries, slot_size, max_sge, max_inline;
 	uint32_t next;  /* index of the next slot to write, or to read */
 	uint32_t seen;  /* the other side's index when it was read last */
@@ -264,6 +294,7 @@ struct mapping {
 	ino_t ino;
 };
 
+/* The mappings are not those of one instant: other threads may change them between two look-ups. */
 struct maps {
 	int fd;
 	bool text;       /* the lines of the file are read */
@@ -316,14 +347,15 @@ bool window_place(const struct window *w, uint64_t offset, size_t len, int prot,
 struct pd {
 	struct ibv_pd v;
 	struct pd *parent; /* of a parent domain: the protection domain */
-	struct td *td;
-	atomic_int uses;
+	struct td *td;     /* of a parent domain; may be NULL */
+	atomic_int uses;   /* parent domains of it; the daemon counts all other objects */
 	uint32_t born;
 };
 
+/* A thread domain; the daemon knows none. */
 struct td {
 	struct ibv_td v;
-	atomic_int uses;
+	atomic_int uses; /* parent domains that have it */
 };
 
 static inline struct pd *pd_of(struct ibv_pd *v) { return container_of(v, struct pd, v); }
@@ -349,7 +381,7 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* channel.c */
 struct channel {
-	struct ibv_comp_channel v;
+	struct ibv_comp_channel v; /* refcnt: its CQs, under the mutex of the context */
 	struct mailbox box;
 	uint32_t handle, born;
 	struct channel *next, **link;
@@ -357,7 +389,8 @@ struct channel {
 
 void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken);
 
-/* cq.c, cq_ex.c, poll.c */
+/* cq.c, cq_ex.c, poll.c. An extended CQ begins with the fields of the other, and programs convert the pointer by a cast
+ * (ibv_cq_ex_to_cq), so all CQs are extended ones. */
 struct cq {
 	union {
 		struct ibv_cq v;
@@ -433,9 +466,9 @@ struct qp {
 		struct ibv_qp_ex ex;
 	};
 	struct ring sq, rq;
-	struct shared pages;
+	struct shared pages;       /* of both rings, one behind the other */
 	uint32_t shard, doorbell, born;
-	uint32_t async_taken;
+	uint32_t async_taken;      /* guarded by the context's table of objects */
 	struct ibv_qp_cap cap;
 	bool sig_all, has_ex;
 	atomic_bool told;          /* why_failed has said why; until the QP is reset */
@@ -451,7 +484,8 @@ struct qp {
 
 static inline struct qp *qp_of(struct ibv_qp *v) { return container_of(v, struct qp, v); }
 
-/* qp_state is for posts: they must not wait for the mutex, which ibv_modify_qp holds while it waits for the daemon. */
+/* qp_state is the state that ibv_modify_qp or ibv_query_qp has heard last; of a QP that has failed since it is not ERR.
+ * It is for posts: they must not wait for the mutex, which ibv_modify_qp holds while it waits for the daemon. */
 static inline enum ibv_qp_state qp_state(const struct ibv_qp *v) { return __atomic_load_n(&v->state, __ATOMIC_RELAXED); }
 
 void why_failed(struct ibv_context *v, uint32_t qpn, uint32_t vendor_err);
