@@ -1,6 +1,6 @@
 /*
- * The file that memory is shared from. If it is a memfd of the right kind, the daemon maps it, and then reads and writes
- * the memory as fast as the program. Mappings are read anew each time, as they may change at any time.
+ * The file that memory is shared from. If it is a memfd of the right kind, the daemon maps it, and then reads and
+ * writes the memory as fast as the program. Mappings are read anew each time, as they may change at any time.
  */
 #include "lib.h"
 
@@ -16,7 +16,8 @@
 /* Reading a line takes the kernel 0.2 us, and programs have up to tens of thousands: smaller memory is not worth it. */
 enum { WORTH_READING = 64 << 10 };
 
-/* covers finds the file that [from, to) is mapped from: MAP_SHARED, readable and writable, one piece of one file. */
+/* covers finds the file that [from, to) is mapped from: MAP_SHARED, readable and writable, one piece of one file. The
+ * piece may be of several mappings: mprotect and madvise split them. */
 static bool covers(struct mapped_file *f, struct maps *maps, uintptr_t from, uintptr_t to)
 {
 	struct mapping *first = &f->map, next;
@@ -34,6 +35,7 @@ static bool covers(struct mapped_file *f, struct maps *maps, uintptr_t from, uin
 	}
 }
 
+/* is_file compares device and inode. No other file gets these numbers as long as the file is mapped. */
 static bool is_file(const struct mapping *m, const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && st->st_dev == m->dev && st->st_ino == m->ino;
@@ -60,7 +62,7 @@ static bool usable(int fd)
  * programs register many pieces of one file. */
 static bool own_descriptor(struct mapped_file *f)
 {
-	static atomic_int last = -1;
+	static atomic_int last = -1; /* a guess: the program may have given the number to another file */
 	struct dirent *entry;
 	bool any = false;
 	DIR *dir;
@@ -108,8 +110,9 @@ static bool reopen(struct mapped_file *f, const char *path)
 	return f->opened;
 }
 
-/* reopen_mapping opens a file that the program has mapped and closed: by the mapping, which takes CAP_CHECKPOINT_RESTORE,
- * or by its name, if it still has one. */
+/* reopen_mapping opens a file that the program has mapped and closed: by the mapping, which takes
+ * CAP_CHECKPOINT_RESTORE, or by its name, if it still has one. It is in /proc/self: /proc/thread-self has no
+ * map_files. */
 static bool reopen_mapping(struct mapped_file *f)
 {
 	char link[64], path[4096];
@@ -125,7 +128,7 @@ static bool reopen_mapping(struct mapped_file *f)
 	return reopen(f, path);
 }
 
-/* file_find finds the file that all of the memory is shared from. */
+/* file_find finds the file that all of the memory is shared from. It opens nothing: f has no descriptor yet. */
 bool file_find(struct mapped_file *f, const void *addr, size_t length)
 {
 	uintptr_t from = (uintptr_t)addr;
@@ -154,8 +157,8 @@ static bool sealable(int fd)
 }
 
 /*
- * file_open finds a descriptor of a file that the daemon can map. A file is only opened if the program has no descriptor
- * of it: whoever closes one gives up the process's locks of that file (fcntl).
+ * file_open finds a descriptor of a file that the daemon can map. A file is only opened if the program has no
+ * descriptor of it: whoever closes one gives up the process's locks of that file (fcntl).
  */
 bool file_open(struct mapped_file *f)
 {

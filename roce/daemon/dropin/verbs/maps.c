@@ -1,6 +1,7 @@
 /*
  * The mappings of this process. From Linux 6.11 on the kernel finds one by address; before, the lines of
- * /proc/self/maps are read.
+ * /proc/self/maps are read. Lines are read into struct maps, not into memory of malloc: remap.c looks mappings up
+ * while it copies pages, and these may be malloc's.
  */
 #include "lib.h"
 
@@ -11,7 +12,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* As linux/fs.h has it. */
+/* As linux/fs.h has it from Linux 6.11 on: older headers do not declare it. size, flags and addr are the question.
+ * Name and build ID are not asked for. */
 struct procmap_query {
 	uint64_t size, flags, addr;
 	uint64_t start, end, vma_flags, page_size, offset, inode;
@@ -21,6 +23,7 @@ struct procmap_query {
 
 #define QUERY _IOWR('f', 17, struct procmap_query)
 
+/* Bits of vma_flags, and one of flags (PROCMAP_QUERY_COVERING_OR_NEXT_VMA). */
 enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8, COVERING_OR_NEXT = 16 };
 
 /* query reports by errno whether addr is in a mapping, or before one. */
@@ -52,6 +55,7 @@ bool maps_open(struct maps *m)
 	return true;
 }
 
+/* maps_close closes the file, of which no child may have a descriptor: it would show the mappings of its parent. */
 void maps_close(struct maps *m) { fds_close(m->fd); }
 
 /* parse reads a line, which ends with 0: START-END rwxs OFFSET MAJOR:MINOR INODE NAME. */
@@ -69,7 +73,8 @@ static bool parse(const char *line, struct mapping *to)
 	return true;
 }
 
-/* fill reads more behind the line that has begun. */
+/* fill reads more behind the line that has begun. It returns false at the end of the file, after an error, and if a
+ * line is longer than there is room for: each line feed in the name of a file takes four characters. */
 static bool fill(struct maps *m)
 {
 	ssize_t n;

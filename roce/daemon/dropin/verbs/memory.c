@@ -1,5 +1,12 @@
-/* Memory regions. The daemon maps memory that is shared from a file which it can have, too (share.c), or has been moved
- * to one (remap.c). All other memory it reads and writes by system calls. */
+/*
+ * Memory regions. The daemon maps memory that is shared from a file which it can have, too (share.c), or has been
+ * moved to one (remap.c). All other memory it reads and writes by system calls. Each registration tries the faster
+ * ways first, and falls back if the daemon refuses; docs/dropin.md ("Fast memory") says what of this programs can
+ * see.
+ *
+ * This process pins nothing. Pages are populated at the registration, so that memory which is not there is refused
+ * then.
+ */
 #include "lib.h"
 
 #include <fcntl.h>
@@ -23,8 +30,8 @@ enum advice { PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT };
 uint32_t mr_access(unsigned int access) { return access & ~hints; }
 
 /* own_memory returns a descriptor of this process's memory, by which a daemon that may not ptrace the process can
- * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). It is closed when the daemon has answered: whoever
- * has it has all of the memory. */
+ * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). It is closed when the daemon has answered:
+ * whoever has it has all of the memory. */
 static int own_memory(void)
 {
 	int fd;
@@ -52,6 +59,10 @@ static int mapped(uintptr_t from, uintptr_t to, bool write)
 /*
  * check faults the pages in, as an RNIC's driver does when it pins them: EFAULT if they are not there, or not
  * writable; EINVAL if the range wraps. Memory that is registered on demand need not be there yet.
+ *
+ * madvise returns EINVAL where a mapping has not the rights, for special mappings such as a device's, and for all
+ * before Linux 5.14, which does not know the advice. Then the rights of the mappings decide, and no page is faulted
+ * in.
  */
 static int check(const void *addr, size_t length, unsigned int access)
 {
@@ -70,7 +81,12 @@ static int check(const void *addr, size_t length, unsigned int access)
 	return mapped(from, to, write);
 }
 
-/* describe fills in a request for memory at addr, which SGEs and peers call iova. */
+/*
+ * describe fills in a request for memory at addr, which SGEs and peers call iova, and checks it. Rights to write for
+ * peers need IBV_ACCESS_LOCAL_WRITE, as in the kernel (ib_check_mr_access). Address NULL and length SIZE_MAX mean all
+ * memory of the process, on demand (implicit ODP, ibv_reg_mr(3)). IBV_ACCESS_ZERO_BASED works here, where rdma_rxe
+ * refuses it.
+ */
 static int describe(struct goroce_reg_mr *r, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (access & ~(rights | hints) || access & IBV_ACCESS_FLUSH_PERSISTENT) /* no memory here is persistent */
@@ -108,7 +124,8 @@ static int request(struct request *q, int give)
 	return context_call(q->v, &call);
 }
 
-/* request_file names the memory as part of a file that the daemon maps. */
+/* request_file names the memory as part of a file that the daemon maps. Afterwards the request is again about memory
+ * of the process, as which it is registered if the daemon refuses. */
 static int request_file(struct request *q, uint64_t offset)
 {
 	const struct goroce_reg_mr process = *q->memory;
@@ -159,7 +176,8 @@ static int request_moved(struct request *q, unsigned int access)
 	return err;
 }
 
-/* request_memory registers memory in the fastest way that the daemon allows. */
+/* request_memory registers memory in the fastest way that the daemon allows. A thread that is cancelled on the way
+ * would leave descriptors open, a file shared, or memory moved. */
 static int request_memory(struct request *q, unsigned int access)
 {
 	int err, cancel;
@@ -175,6 +193,8 @@ static int request_memory(struct request *q, unsigned int access)
 	return err;
 }
 
+/* ibv_reg_mr_iova2 is what programs call whose access flags may have optional bits. L_Key and R_Key are one number,
+ * as those of rdma_rxe. */
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	struct goroce_reg_mr r = {.pd = pd->handle};
@@ -213,6 +233,11 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
 }
 
+/*
+ * ibv_dereg_mr asks the daemon first. It refuses with EBUSY while windows are bound to the region, and then nothing has
+ * changed. When it has agreed, neither it nor a peer touches the memory any more. Only then can moved pages become
+ * private again, as what would be written into the file meanwhile would be lost, and the file be given up.
+ */
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	int err = close_object(mr->context, mr_of(mr)->born, GOROCE_KIND_MR, mr->handle);
@@ -226,7 +251,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* rereg_done gives a region its new attributes, and ends what it had before of other memory. */
+/* rereg_done gives a region its new attributes, and ends what it had before of other memory. The daemon does not use
+ * that any more. Posts look the region up anew after regions_change. */
 static void rereg_done(struct mr *mr, const struct request *q, const struct mr *to, bool moves)
 {
 	struct moved *moved = mr->moved;
@@ -247,8 +273,13 @@ static int refuse_rereg(int code, int err)
 	return code;
 }
 
-/* ibv_rereg_mr keeps the keys, as programs go on with those that they have told their peers. Arguments that flags
- * does not name may be anything. */
+/*
+ * ibv_rereg_mr keeps the keys, as programs go on with those that they have told their peers. Arguments that flags
+ * does not name may be anything.
+ *
+ * The changes are made in a copy, to, and become the region's when the daemon has agreed. So a region that is refused
+ * stays as it was, though after IBV_REREG_MR_ERR_CMD programs must not count on that (ibv_rereg_mr(3)).
+ */
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
@@ -293,7 +324,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	return 0;
 }
 
-/* advise_sge populates what a scatter-gather element names. Errors are those of ibv_advise_mr(3). */
+/* advise_sge populates what a scatter-gather element names. Errors are those of ibv_advise_mr(3). It works on a copy
+ * of the region, which another thread may deregister meanwhile. */
 static int advise_sge(const struct ibv_pd *pd, enum advice advice, const struct ibv_sge *e)
 {
 	bool write = advice == PREFETCH_WRITE;
@@ -314,6 +346,8 @@ static int advise_sge(const struct ibv_pd *pd, enum advice advice, const struct 
 	return check((char *)m.v.addr + at, e->length, write ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
+/* mr_advise populates before it returns, with IBV_ADVISE_MR_FLAG_FLUSH and without. The first element that is refused
+ * ends it; the ones before are populated. No request goes to the daemon. */
 int mr_advise(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 {
 	enum { FLUSH = 1 };

@@ -1,4 +1,9 @@
-/* Protection domains, and the hints to a provider's locking: thread domains and parent domains. */
+/*
+ * Protection domains, and the hints to a provider's locking: thread domains and parent domains. Of those the daemon
+ * knows nothing. A parent domain is a struct ibv_pd that programs may pass wherever a protection domain is taken, so
+ * it has the handle of its own. A thread domain lets a provider leave out locks; this library takes them all the
+ * same.
+ */
 #include "lib.h"
 
 #include <stdlib.h>
@@ -30,6 +35,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *v)
 	return &p->v;
 }
 
+/* dealloc_parent_domain asks nobody: objects that were made with a parent domain are the protection domain's. */
 static int dealloc_parent_domain(struct pd *p)
 {
 	atomic_fetch_sub(&p->parent->uses, 1);
@@ -39,6 +45,8 @@ static int dealloc_parent_domain(struct pd *p)
 	return 0;
 }
 
+/* ibv_dealloc_pd is EBUSY as long as there are parent domains of a protection domain, which the library counts, or
+ * other objects in it, which the daemon does. */
 EXPORT int ibv_dealloc_pd(struct ibv_pd *v)
 {
 	struct pd *p = pd_of(v);
@@ -54,6 +62,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *v)
 	return err;
 }
 
+/* td_alloc makes an object of this process alone. It works in a child as in its parent, and notes no born. */
 struct ibv_td *td_alloc(struct ibv_context *v, struct ibv_td_init_attr *attr)
 {
 	struct td *t;
@@ -78,8 +87,9 @@ int td_dealloc(struct ibv_td *v)
 	return 0;
 }
 
-/* A parent domain is its protection domain by another pointer. All memory of objects is the daemon's, so allocators
- * are taken and have nothing to do. */
+/* parent_domain_alloc makes the protection domain known by another pointer, of which there cannot be a parent domain
+ * again (EINVAL). Queues lie in memory that is shared with the daemon, so allocators are taken and have nothing to
+ * do. */
 struct ibv_pd *parent_domain_alloc(struct ibv_context *v, struct ibv_parent_domain_init_attr *attr)
 {
 	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
