@@ -1,12 +1,16 @@
-/* Address handles. */
+/*
+ * Address handles. The daemon has the address; work requests of UD name it by a number, so that the daemon follows no
+ * pointer of the program's. RoCE has no LIDs: of an ibv_ah_attr, dlid, sl, src_path_bits and static_rate mean nothing.
+ */
 #include "lib.h"
 
 #include <endian.h>
 #include <stdlib.h>
 
-enum { FLOW_LABEL = 0xFFFFF };
+enum { FLOW_LABEL = 0xFFFFF }; /* its 20 bits */
 
-/* ah_to_daemon refuses local addresses: RoCE has GIDs only. */
+/* ah_to_daemon refuses local addresses: RoCE has GIDs only. It serves address handles, and IBV_QP_AV of
+ * ibv_modify_qp. */
 int ah_to_daemon(const struct ibv_ah_attr *from, struct goroce_ah *to)
 {
 	if (!from->is_global || !from->port_num)
@@ -42,6 +46,7 @@ void ah_from_daemon(const struct goroce_ah *from, struct ibv_ah_attr *to)
 	to->is_global = 1;
 }
 
+/* ibv_create_ah takes memory first: if there is none, the daemon has nothing to undo. */
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct goroce_create_ah request = {.pd = pd->handle};
@@ -85,6 +90,7 @@ struct ipv4 {
 	uint8_t source[4], destination[4];
 };
 
+/* mapped makes the GID of an IPv4 address, which is IPv6's form of it, ::ffff:a.b.c.d. */
 static void mapped(union ibv_gid *gid, const uint8_t ip[4])
 {
 	memset(gid, 0, sizeof(*gid));
@@ -92,7 +98,8 @@ static void mapped(union ibv_gid *gid, const uint8_t ip[4])
 	memcpy(gid->raw + 12, ip, 4);
 }
 
-/* answer fills in the way back to the sender of a datagram, and returns to which GID it was sent. */
+/* answer fills in the way back to the sender of a datagram, and returns to which GID it was sent. What the daemon
+ * writes in front of an IPv4 header is zero, so the version field, where IPv6 would have it, tells the two apart. */
 static union ibv_gid answer(const struct ibv_grh *grh, struct ibv_global_route *to)
 {
 	uint32_t word = be32toh(grh->version_tclass_flow);
@@ -113,6 +120,11 @@ static union ibv_gid answer(const struct ibv_grh *grh, struct ibv_global_route *
 	return own;
 }
 
+/*
+ * ibv_init_ah_from_wc takes the source from the address to which the datagram was sent. It fails with
+ * ENOENT for a datagram to a multicast group, and for one to an address that the port has lost since. A completion
+ * without a GRH is none of a datagram, and gives attributes that ibv_create_ah refuses.
+ */
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *v, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
 		struct ibv_ah_attr *attr)
 {

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+/* Parameters are left out, as they are ignored. Some of the functions had no result: their callers ignore the value. */
 #define OLD(type, name, value) \
 	EXPORT type name##_1_0(void); \
 	type name##_1_0(void) { return value; } \

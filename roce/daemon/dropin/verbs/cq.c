@@ -1,12 +1,15 @@
-/* Completion queues: creation, size, end. */
+/*
+ * Completion queues: creation, size, end. The daemon writes completions into a ring in shared memory, which the program
+ * polls (poll.c, cq_ex.c); events of an armed CQ come by its channel (channel.c).
+ */
 #include "lib.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 /*
- * slots returns the entries of the ring for a program that asks for cqe. As in NICs there is room for at least one more:
- * programs lean on it, perftest's send_lat for one, which asks for 1 and leaves one unpolled.
+ * slots returns the entries of the ring for a program that asks for cqe. As in NICs there is room for at least one
+ * more: programs lean on it, perftest's send_lat for one, which asks for 1 and leaves one unpolled.
  */
 static uint32_t slots(uint32_t cqe)
 {
@@ -17,6 +20,8 @@ static uint32_t slots(uint32_t cqe)
 	return n;
 }
 
+/* create makes the CQ at the daemon. Of the entries that the ring has, cqe says one less: what a program may leave in
+ * it. The caller holds the mutex of the context, and calls release after an error. */
 static int create(struct cq *q, struct ibv_context *v, uint32_t cqe, uint32_t vector)
 {
 	struct channel *h = q->v.channel ? container_of(q->v.channel, struct channel, v) : NULL;
@@ -47,6 +52,8 @@ static void release(struct cq *q)
 	free(q);
 }
 
+/* make refuses with EINVAL what rdma_rxe refuses so, and with ENODEV a channel of the parent in a forked child.
+ * comp_vector is the number of a shard, which serves the CQ; with 0 the daemon chooses one. */
 static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *a)
 {
 	struct cq *q;
@@ -96,6 +103,8 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *v, int cqe, void *cq_con
 	return q ? &q->v : NULL;
 }
 
+/* cq_create_ex offers the fields that completions here have, or that are always zero on RoCE. VLAN tags, flow tags
+ * and tag matching are refused. A parent domain (MASK_PD) is a hint to a provider's locking, and means nothing. */
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex *attr)
 {
 	const uint64_t fields = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
@@ -113,7 +122,8 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 	return q ? &q->ex : NULL;
 }
 
-/* busy reports whether an entry is a QP with arg as its send CQ and with send requests that are not complete. */
+/* busy reports whether an entry is a QP with arg as its send CQ and with send requests that are not complete. The
+ * lock of the table is held, and the QP's is taken (lib.h has the order). */
 static bool busy(void *arg, const struct entry *e)
 {
 	struct qp *q = e->object;
@@ -140,6 +150,11 @@ static void settle(struct ibv_cq *v)
 		nanosleep(&step, NULL);
 }
 
+/*
+ * ibv_resize_cq gets a ring of another size, to which the daemon has moved the completions. It refuses a size that is
+ * less than they are. The lock keeps polls out from before the request until the new ring is there. If the new memory
+ * cannot be made or mapped, the daemon is not asked, and the CQ keeps the ring that it has.
+ */
 EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 {
 	struct cq *q = cq_of(v);
@@ -175,7 +190,8 @@ int cq_moderate(struct ibv_cq *v __attribute__((unused)), struct ibv_modify_cq_a
 	return EOPNOTSUPP;
 }
 
-/* wait_for_acks waits until the program has acknowledged all events that it has taken. */
+/* wait_for_acks waits until the program has acknowledged all events that it has taken. No further one is taken, as
+ * the CQ is not in the table any more. */
 static void wait_for_acks(struct cq *q)
 {
 	pthread_mutex_lock(&q->v.mutex);
@@ -192,6 +208,12 @@ static void leave(struct ibv_context *v, struct ibv_comp_channel *channel)
 	pthread_mutex_unlock(&v->mutex);
 }
 
+/*
+ * ibv_destroy_cq is EBUSY as long as QPs or SRQs use the CQ, which the daemon knows: it is asked before anything
+ * changes. Then the CQ leaves the table, and from there on no thread takes an event of it; those that were sent and
+ * not taken are skipped; those that were taken are waited for. The channel is given up last. Another thread may
+ * destroy it as soon as its last CQ has left, and channel_cq_closed uses it.
+ */
 EXPORT int ibv_destroy_cq(struct ibv_cq *v)
 {
 	struct context *c = context_of(v->context);

@@ -1,11 +1,17 @@
-/* Extended completion queues: one completion after another, field by field, between start_poll and end_poll. */
+/*
+ * Extended completion queues: one completion after another, field by field, between start_poll and end_poll.
+ *
+ * The lock of the ring is held from start_poll to end_poll. In between, other threads wait that poll or resize the
+ * CQ, and a thread that calls ibv_poll_cq itself waits for ever, as with rdma-core's providers. The daemon has the
+ * slots back at end_poll, which moves the consumer's index over all of them at once.
+ */
 #include "lib.h"
 
 #include <endian.h>
 
 #define SELF(v) container_of(v, struct cq, ex)
 
-/* load copies the next completion out of the ring: ENOENT if there is none. */
+/* load copies the next completion out of the ring: ENOENT if there is none, EIO if the daemon's index is wrong. */
 static int load(struct cq *q)
 {
 	int ready = ring_ready(&q->ring);
@@ -21,7 +27,8 @@ static int load(struct cq *q)
 	return 0;
 }
 
-/* start_poll keeps the lock until end_poll, if it finds a completion. */
+/* start_poll keeps the lock until end_poll, if it finds a completion. Otherwise end_poll must not be called
+ * (ibv_create_cq_ex(3)). Errors are returned, not set. */
 static int start_poll(struct ibv_cq_ex *v, struct ibv_poll_cq_attr *attr)
 {
 	struct cq *q = SELF(v);
@@ -41,6 +48,7 @@ static int start_poll(struct ibv_cq_ex *v, struct ibv_poll_cq_attr *attr)
 	return err;
 }
 
+/* next_poll keeps the lock also when it finds nothing: end_poll follows in any case. */
 static int next_poll(struct ibv_cq_ex *v) { return load(SELF(v)); }
 
 static void end_poll(struct ibv_cq_ex *v)
@@ -72,6 +80,8 @@ static uint32_t read_imm_data(struct ibv_cq_ex *v)
 
 static uint64_t read_wallclock(struct ibv_cq_ex *v) { return clock_wallclock(v->context, SELF(v)->current.timestamp); }
 
+/* cq_set_reads sets all functions that there are, whichever fields the program has asked for. The others stay NULL, as
+ * cq_create_ex refuses their fields. */
 void cq_set_reads(struct ibv_cq_ex *v)
 {
 	v->start_poll = start_poll;

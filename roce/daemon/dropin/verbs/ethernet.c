@@ -1,4 +1,8 @@
-/* The Ethernet address that a GID leads to. RoCE over UDP leaves that to the kernel; programs may ask nevertheless. */
+/*
+ * The Ethernet address that a GID leads to. RoCE over UDP leaves that to the kernel; programs may ask nevertheless.
+ * That of a group follows from the GID, and so does that of a link-local address which was made of it. For IPv4 there
+ * is the kernel's table of neighbours. Other addresses of IPv6 are EHOSTUNREACH.
+ */
 #include "lib.h"
 
 #include <arpa/inet.h>
@@ -9,6 +13,7 @@
 
 enum { MAC = 6 };
 
+/* is_mapped reports whether a GID is an IPv4 address, ::ffff:a.b.c.d. */
 static bool is_mapped(const uint8_t *gid)
 {
 	static const uint8_t prefix[12] = {[10] = 0xFF, [11] = 0xFF};
@@ -38,7 +43,8 @@ static bool of_interface_id(const uint8_t *gid, uint8_t mac[MAC])
 	return true;
 }
 
-/* of_neighbour asks the kernel's table of IPv4 neighbours. */
+/* of_neighbour asks the kernel's table of IPv4 neighbours: EHOSTUNREACH if it has no complete entry. rdma-core's
+ * library makes the kernel look for the neighbour then, this one does not. */
 static int of_neighbour(const uint8_t *gid, const char *netif, uint8_t mac[MAC])
 {
 	struct sockaddr_in to = {.sin_family = AF_INET};

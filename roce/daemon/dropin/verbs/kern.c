@@ -1,10 +1,17 @@
-/* What the kernel's connection manager says of QPs, addresses and paths, in the structures of verbs: librdmacm
- * converts by these functions. */
+/*
+ * What the kernel's connection manager says of QPs, addresses and paths, in the structures of verbs: librdmacm
+ * converts by these functions. The machine's own librdmacm does so over the daemon, too, with what libgoroce-sys.so has
+ * answered in the kernel's place.
+ *
+ * Structures of the kernel's ABI have fields of 32 bits where those of verbs have narrower ones or enums. Numbers that
+ * are big-endian stay so. Nothing is checked, and the functions cannot fail.
+ */
 #include "lib.h"
 
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 
+/* A path record as infiniband/sa.h declares it, without what is reserved. */
 struct ibv_sa_path_rec {
 	union ibv_gid dgid, sgid;
 	uint16_t dlid, slid; /* big-endian */
@@ -33,6 +40,7 @@ EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *to, struct ib_uverbs_
 	to->port_num = from->port_num;
 }
 
+/* The attributes by which a program, or librdmacm for it, brings a QP to its next state (rdma_init_qp_attr). */
 EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, struct ib_uverbs_qp_attr *from)
 {
 	to->qp_state = from->qp_state;

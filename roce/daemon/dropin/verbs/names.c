@@ -1,8 +1,12 @@
-/* Names of values, for messages. */
+/*
+ * Names of values, for messages. They are rdma-core's, word for word (TestVerbsStrings compares), as programs print
+ * them. The tables are indexed by the values of the enums in infiniband/verbs.h, some of which no device here has.
+ */
 #include "lib.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
+/* name returns a row of a table, or other. A negative value is converted to a large one, behind all tables. */
 static const char *name(const char *const *names, size_t n, unsigned int i, const char *other)
 {
 	return i < n && names[i] ? names[i] : other;
