@@ -1,11 +1,19 @@
-/* Taking completions, and asking for an event of the next. */
+/*
+ * Taking completions, and asking for an event of the next. A completion ring lies in memory shared with the daemon,
+ * which writes completions there; to poll takes no system call, unless the thread gives way because there are none
+ * (yield.c). All of it is under the ring's lock: programs may poll a CQ in several threads, and ibv_resize_cq
+ * replaces the ring.
+ */
 #include "lib.h"
 
 #include <endian.h>
 #include <stdio.h>
 
+/* Values of the wake word of a completion ring. */
 enum { ARM_NONE = 0, ARM_SOLICITED = 1, ARM_ANY = 2 };
 
+/* convert fills in all fields of a completion, as programs take the whole struct. Of one with an error only wr_id,
+ * status, qp_num and vendor_err mean anything (ibv_poll_cq(3)). RoCE has no LIDs, and the port has one P_Key. */
 static void convert(const struct goroce_cq_slot *s, struct ibv_wc *wc)
 {
 	wc->wr_id = s->id;
@@ -16,7 +24,7 @@ static void convert(const struct goroce_cq_slot *s, struct ibv_wc *wc)
 	if (s->flags & IBV_WC_WITH_INV)
 		wc->invalidated_rkey = s->invalidated_key;
 	else
-		wc->imm_data = htobe32(s->imm);
+		wc->imm_data = htobe32(s->imm); /* a number in the ring, network byte order for programs */
 	wc->qp_num = s->qpn;
 	wc->src_qp = s->src_qp;
 	wc->wc_flags = s->flags;
@@ -26,7 +34,8 @@ static void convert(const struct goroce_cq_slot *s, struct ibv_wc *wc)
 	wc->dlid_path_bits = 0;
 }
 
-/* take moves up to n completions to wc. It returns how many, or -1 if the ring is corrupt. */
+/* take moves up to n completions to wc. It returns how many, or -1 if the ring is corrupt: not before those are taken
+ * that were there already. The daemon gets the slots back by one store for all of them, after the last was copied. */
 static int take(struct ring *r, int n, struct ibv_wc *wc)
 {
 	int got = 0, ready = 0;
@@ -42,7 +51,9 @@ static int take(struct ring *r, int n, struct ibv_wc *wc)
 	return got ? got : ready;
 }
 
-/* cq_tell_overrun says once that a completion has found no room: few programs read asynchronous events. */
+/* cq_tell_overrun says once that a completion has found no room: few programs read asynchronous events, and one that
+ * waits for the lost completion only hangs. It is called when a poll has found nothing, as such a program goes on to
+ * poll; polls that find something do not pay for it. */
 void cq_tell_overrun(struct cq *q)
 {
 	if (!q->ring.base || !atomic_load_explicit(ring_word(&q->ring, RING_OVERRUN), memory_order_relaxed) ||
@@ -54,6 +65,8 @@ void cq_tell_overrun(struct cq *q)
 		q->v.cqe);
 }
 
+/* cq_poll is ibv_poll_cq: the number of completions, or -1 with errno. To give way, and to ask the daemon why a request
+ * has failed, may take long; both come after the lock is released. */
 int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 {
 	struct cq *q = cq_of(v);
@@ -79,8 +92,12 @@ int cq_poll(struct ibv_cq *v, int n, struct ibv_wc *wc)
 }
 
 /*
- * cq_forget removes the completions of a QP that was reset before the program has polled them. Those of other QPs move
- * towards the newest slot: the slots from the consumer's to the producer's index are the program's alone.
+ * cq_forget removes the completions of a QP that was reset before the program has polled them. Those of other QPs
+ * move towards the newest slot: the slots from the consumer's to the producer's index are the program's alone.
+ *
+ * It is called after the daemon has answered the reset, when no further completion of the QP can come. Programs count
+ * on it as NICs do it (mlx5_cq_clean in rdma-core): a QP that is connected again would else seem to complete requests
+ * that were never posted to it.
  */
 void cq_forget(struct ibv_cq *v, uint32_t qpn)
 {
@@ -100,7 +117,12 @@ void cq_forget(struct ibv_cq *v, uint32_t qpn)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* A queue that is armed for any completion stays so when it is armed for solicited ones (IBTA 11.4.2.2). */
+/*
+ * A queue that is armed for any completion stays so when it is armed for solicited ones (IBTA 11.4.2.2). The fence is
+ * the program's half of the handshake: the daemon stores the producer's index and then looks at this word, the
+ * program arms and then polls once more, as in the example of ibv_get_cq_event(3). So one of them sees what the other
+ * has done, and no completion is left without an event.
+ */
 int cq_notify(struct ibv_cq *v, int solicited_only)
 {
 	struct cq *q = cq_of(v);

@@ -1,10 +1,21 @@
-/* Posting work requests, in memory shared with the daemon: no system call but to wake a daemon that sleeps. */
+/*
+ * Posting work requests, in memory shared with the daemon: no system call but to wake a daemon that sleeps.
+ *
+ * A request is written into the next free slot of the ring, which the daemon does not look at until ring_publish
+ * moves the producer's index past it. Then the daemon copies the slot once and checks the copy, so nothing here
+ * protects the daemon. What is checked here is what programs expect to fail at once, with the errno that rdma_rxe
+ * gives, and what would make this process read or write where it must not. All else completes with an error.
+ *
+ * A list of requests is posted up to the first that is wrong: *bad_wr names that one, and those before it are on
+ * their way. Programs may post in several threads; the ring's lock is held from the first slot to the doorbell.
+ */
 #include "lib.h"
 
 #include <endian.h>
 
 #define OP(name) (1u << IBV_WR_##name)
 
+/* Bits of opcodes, by what services take (IBTA 10.8.3, table 95; A19 for FLUSH and ATOMIC WRITE). */
 enum {
 	DATAGRAM = OP(SEND) | OP(SEND_WITH_IMM),
 	CONNECTED = DATAGRAM | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(BIND_MW) | OP(LOCAL_INV),
@@ -13,6 +24,7 @@ enum {
 	RDMA = OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(RDMA_READ) | OP(ATOMIC_WRITE), /* have wr.rdma */
 };
 
+/* services has the opcodes that each type of QP takes. An XRC target sends nothing. */
 static const uint32_t services[] = {
 	[IBV_QPT_RC] = RELIABLE,
 	[IBV_QPT_UC] = CONNECTED,
@@ -21,9 +33,13 @@ static const uint32_t services[] = {
 	[IBV_QPT_XRC_RECV] = 0,
 };
 
+/* qp_takes reports whether a type of QP has an opcode. Programs may pass any number, so it is compared before the
+ * shift. */
 bool qp_takes(const struct ibv_qp *v, unsigned int opcode) { return opcode < 32 && services[v->qp_type] >> opcode & 1; }
 
-/* post_published makes requests visible, and rings the QP's doorbell if the daemon waits for that. */
+/* post_published makes requests visible, and rings the QP's doorbell if the daemon waits for that. The caller holds
+ * the lock of the ring. It is called for receives, too, though the daemon looks at their ring when a message arrives,
+ * and so asks for no doorbell as a rule. */
 void post_published(struct qp *q, struct ring *r, uint32_t next)
 {
 	if (ring_publish(r, next))
@@ -38,7 +54,9 @@ static void put_sges(void *to, const struct ibv_sge *from, int n)
 
 _Static_assert(sizeof(struct ibv_sge) == sizeof(struct goroce_sge), "SGEs are copied as they are");
 
-/* put_inline copies the payload behind the fixed part of a slot. */
+/* put_inline copies the payload behind the fixed part of a slot. The program may use the memory again as soon
+ * as the post returns, and the keys of the SGEs are not looked at: inline payload need not be registered
+ * (ibv_post_send(3)). */
 static int put_inline(struct goroce_send_slot *s, const struct ibv_send_wr *wr, uint32_t room)
 {
 	char *to = (char *)(s + 1);
@@ -55,6 +73,8 @@ static int put_inline(struct goroce_send_slot *s, const struct ibv_send_wr *wr, 
 	return 0;
 }
 
+/* put_payload puts the payload, or where it is, into a slot. The number of SGEs is checked first, since the list is
+ * read for inline payload as well. It must not be more than the slot has room for. */
 static int put_payload(struct qp *q, struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->sq.max_sge)
@@ -68,6 +88,10 @@ static int put_payload(struct qp *q, struct goroce_send_slot *s, const struct ib
 	return 0;
 }
 
+/* put_bind fills in a request to bind a window. It borrows fields of other requests, as package qp/ring says: imm is
+ * the L_Key of the region, remote_addr the beginning of the window, compare its length and swap its rights. With a
+ * length of 0 a window of type 1 only loses its binding, and no region is needed. LOCAL_WRITE is a right of regions
+ * only: the device refuses a binding that has it, but programs set it. */
 static int put_bind(struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
 	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
@@ -86,7 +110,12 @@ static int put_bind(struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 	return 0;
 }
 
-/* put_rest fills in what a request has beside its payload. Fields that it has not are zero. */
+/*
+ * put_rest fills in what a request has beside its payload. Fields that it has not are zero. Members of the unions of
+ * ibv_send_wr are read only if the opcode, or the type of the QP, has them: the rest may be anything. Numbers of QPs
+ * and SRQs have 24 bits, and the upper 8 of the program's are ignored. A UD QP that is given the address handle of a
+ * parent refuses it here, since the daemon may have given the same number to a handle of this process.
+ */
 static int put_rest(const struct qp *q, struct goroce_send_slot *s, const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -130,6 +159,8 @@ static int put_rest(const struct qp *q, struct goroce_send_slot *s, const struct
 	return 0;
 }
 
+/* push_send writes a request into the slot of index next. The whole fixed part is set, so that nothing of an older
+ * request stays. Other flags, such as IBV_SEND_IP_CSUM, are dropped: the daemon would end the request for them. */
 static int push_send(struct qp *q, uint32_t next, const struct ibv_send_wr *wr)
 {
 	const unsigned int flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
@@ -148,6 +179,12 @@ static int push_send(struct qp *q, uint32_t next, const struct ibv_send_wr *wr)
 	return err ? err : put_rest(q, s, wr);
 }
 
+/*
+ * post_send is ibv_post_send. From RTS on it takes requests in every state: in SQD they wait, and in SQE and ERR the
+ * daemon flushes them (IBTA 10.3.1). The state is the one that this process was told last, as the daemon changes it
+ * without a word when a QP fails. It is read without the QP's mutex (qp_state). An object of a parent is refused
+ * before the lock is taken, which may stay locked in the child for ever.
+ */
 int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct qp *q = qp_of(v);
@@ -175,7 +212,8 @@ int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	return err;
 }
 
-/* ring_push_recv writes a receive into the slot of index next, for a QP or an SRQ. */
+/* ring_push_recv writes a receive into the slot of index next, for a QP or an SRQ. ENOMEM if the ring is full, as
+ * verbs have it for a queue without room; a queue without entries is always full. The lock is held. */
 int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr)
 {
 	struct goroce_recv_slot *s;
@@ -190,6 +228,8 @@ int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
+/* post_recv is ibv_post_recv. Receives are taken from INIT on, so that they are there when the peer's first message
+ * comes. A QP with an SRQ has no receive queue of its own. */
 int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct qp *q = qp_of(v);

@@ -1,6 +1,15 @@
 /*
  * ibv_wr_*: requests that are built one after another, right in the slots of the send ring, from wr_start to
  * wr_complete or wr_abort. The daemon sees none of them before.
+ *
+ * wr_start takes the lock of the send ring, and wr_complete or wr_abort, which the program must call, releases it.
+ * All in between belongs to the thread that has called wr_start. Requests are counted in built; the producer's index
+ * stays where it is. A builder that fails says so by wr_complete, and then none of the requests is posted
+ * (ibv_wr_post(3)): the slots that were written are written again by the next post. After an error slot is NULL, and
+ * builders and setters do nothing.
+ *
+ * A request begins with a builder (wr_send and its like), which fills in the fixed part of a slot from wr_id and
+ * wr_flags of the QP; then setters name the payload and, for some types of QP, the destination.
  */
 #include "lib.h"
 
@@ -8,6 +17,8 @@
 
 #define SELF(v) container_of(v, struct qp, ex)
 
+/* wr_start cannot fail: what is wrong with the QP is told by wr_complete. It takes the lock in any case, even of a QP
+ * that is the parent's, as wr_complete releases it. */
 static void wr_start(struct ibv_qp_ex *v)
 {
 	struct qp *q = SELF(v);
@@ -30,6 +41,8 @@ static void refuse(struct qp *q, int err)
 	q->slot = NULL;
 }
 
+/* wr_complete posts all requests, or none. Short payloads are copied only now: until here the
+ * program may change them, and choose another one by a further setter. */
 static int wr_complete(struct ibv_qp_ex *v)
 {
 	struct qp *q = SELF(v);
@@ -46,7 +59,9 @@ static int wr_complete(struct ibv_qp_ex *v)
 
 static void wr_abort(struct ibv_qp_ex *v) { pthread_mutex_unlock(&SELF(v)->sq.lock); }
 
-/* begin takes the next slot for a request: NULL if there is none. */
+/* begin takes the next slot for a request: NULL if there is none. IBV_SEND_INLINE among the program's flags means
+ * nothing here, as the setters of inline data set it. The slot is counted at once; if the request turns out to be
+ * wrong, none of them is posted. */
 static struct goroce_send_slot *begin(struct ibv_qp_ex *v, unsigned int opcode)
 {
 	const unsigned int flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
@@ -68,6 +83,7 @@ static struct goroce_send_slot *begin(struct ibv_qp_ex *v, unsigned int opcode)
 	return q->slot;
 }
 
+/* begin_imm begins a request with immediate data, or with a key to revoke, which is in the same field. */
 static void begin_imm(struct ibv_qp_ex *v, unsigned int opcode, uint32_t imm)
 {
 	struct goroce_send_slot *s = begin(v, opcode);
@@ -76,6 +92,7 @@ static void begin_imm(struct ibv_qp_ex *v, unsigned int opcode, uint32_t imm)
 		s->imm = imm;
 }
 
+/* begin_remote begins a request that names memory of the peer. */
 static struct goroce_send_slot *begin_remote(struct ibv_qp_ex *v, unsigned int opcode, uint32_t rkey, uint64_t addr)
 {
 	struct goroce_send_slot *s = begin(v, opcode);
@@ -123,6 +140,7 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr,
 	}
 }
 
+/* What FETCH & ADD adds is in swap: compare is of COMPARE & SWAP only. */
 static void wr_atomic_fetch_add(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, uint64_t add)
 {
 	struct goroce_send_slot *s = begin_remote(v, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr);
@@ -143,6 +161,8 @@ static void wr_atomic_write(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, c
 	}
 }
 
+/* wr_flush: type says whether the data must be visible or persistent, level whether the range or all of the region is
+ * meant (IBTA A19.4.2). The length has 32 bits on the wire. */
 static void wr_flush(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level)
 {
 	struct goroce_send_slot *s = begin_remote(v, IBV_WR_FLUSH, rkey, addr);
@@ -155,6 +175,8 @@ static void wr_flush(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, size_t l
 	s->swap = type | (uint64_t)level << 32;
 }
 
+/* wr_bind_mw fills in the slot as put_bind does (post.c), but takes the whole key from the program: its upper 24 bits
+ * must be those of the window. */
 static void wr_bind_mw(struct ibv_qp_ex *v, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *b)
 {
 	struct goroce_send_slot *s = begin_remote(v, IBV_WR_BIND_MW, rkey, b->addr);
@@ -176,6 +198,8 @@ static void wr_send_tso(struct ibv_qp_ex *v, void *hdr __attribute__((unused)), 
 	refuse(SELF(v), EOPNOTSUPP);
 }
 
+/* The setters that follow change the request that was begun last. They do nothing if there is none, so that a program
+ * that does not look for errors before wr_complete writes nowhere. */
 static void set_ud_addr(struct ibv_qp_ex *v, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	struct goroce_send_slot *s = SELF(v)->slot;
@@ -199,6 +223,7 @@ static void set_xrc_srqn(struct ibv_qp_ex *v, uint32_t srqn)
 		s->remote_srq = srqn & 0xFFFFFF;
 }
 
+/* set_sge_list refuses more SGEs than the slot has room for; the list is not read then. */
 static void set_sge_list(struct ibv_qp_ex *v, size_t n, const struct ibv_sge *list)
 {
 	struct qp *q = SELF(v);
@@ -220,6 +245,7 @@ static void set_sge(struct ibv_qp_ex *v, uint32_t lkey, uint64_t addr, uint32_t 
 	set_sge_list(v, 1, &e);
 }
 
+/* set_inline_data_list copies the data at once, so the program may use the memory again when it returns. */
 static void set_inline_data_list(struct ibv_qp_ex *v, size_t n, const struct ibv_data_buf *list)
 {
 	struct qp *q = SELF(v);
@@ -246,6 +272,8 @@ static void set_inline_data(struct ibv_qp_ex *v, void *addr, size_t length)
 	set_inline_data_list(v, 1, &b);
 }
 
+/* qp_set_builders makes the functions of ibv_wr_* those of this file. All are set, whatever operations the program
+ * has named: one that the type of QP has not is refused when it is begun. */
 void qp_set_builders(struct qp *q)
 {
 	struct ibv_qp_ex *v = &q->ex;
@@ -275,4 +303,6 @@ void qp_set_builders(struct qp *q)
 	v->wr_flush = wr_flush;
 }
 
+/* ibv_qp_to_qp_ex returns NULL for a QP that was made without operations, as rdma-core does: its functions are not
+ * set. */
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *v) { return qp_of(v)->has_ex ? &qp_of(v)->ex : NULL; }
