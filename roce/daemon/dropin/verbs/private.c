@@ -5,7 +5,8 @@
  */
 #include "lib.h"
 
-/* One function under a name of each version; 34 is what a linker takes. */
+/* One function under a name of each version; 34 is what a linker takes. A program that is linked with a provider asks
+ * for the name with the version of the rdma-core that it was built with, and is not started if that is missing. */
 #define VERSION(name, at, n) \
 	EXPORT extern __typeof__(all_##name) name##_private_##n __attribute__((alias("all_" #name))); \
 	__asm__(".symver " #name "_private_" #n ", " #name #at "IBVERBS_PRIVATE_" #n);
@@ -14,6 +15,7 @@
 	VERSION(name, @, 22) VERSION(name, @, 25) VERSION(name, @@, 34) VERSION(name, @, 57) VERSION(name, @, 59) \
 	VERSION(name, @, 64) VERSION(name, @, 65)
 
+/* What a provider calls for devices of its own. None is called here; whoever does it gets EOPNOTSUPP. */
 #define STUB(name) \
 	int all_##name(void); \
 	int all_##name(void) { return EOPNOTSUPP; } \
@@ -116,7 +118,8 @@ NO_OBJECT(verbs_open_device)
 STUB(verbs_set_ops)
 STUB(verbs_uninit_context)
 
-/* verbs_register_driver_N: what a provider calls when it is loaded. */
+/* verbs_register_driver_N: what a provider calls when it is loaded, from a constructor. It must not fail, and finds no
+ * devices: the list of devices has the daemon's only. */
 #define REGISTER(n) EXPORT void verbs_register_driver_##n(const void *ops __attribute__((unused))) {}
 REGISTER(22)
 REGISTER(25)
@@ -126,6 +129,7 @@ REGISTER(59)
 REGISTER(64)
 REGISTER(65)
 
+/* A variable, which libibverbs sets and providers read when the kernel's device is gone. Here nobody does. */
 bool all_verbs_allow_disassociate_destroy;
 VERSIONS(verbs_allow_disassociate_destroy)
 

@@ -1,4 +1,9 @@
-/* Queue pairs: creation and end. */
+/*
+ * Queue pairs: creation and end. The QP itself is the daemon's; here are its rings, send ring first, in one memfd,
+ * and what programs find in struct ibv_qp. The mutex and the condition of that struct are used as in rdma-core: for
+ * the count of acknowledged events, here also for the state and the list of groups, over a request to the daemon.
+ * Each ring has a lock of its own, which posts take, and which no verb holds while it asks the daemon.
+ */
 #include "lib.h"
 
 #include <stdlib.h>
@@ -10,13 +15,16 @@
  */
 enum { LEAST_INLINE = 64, MORE_INLINE = 256, MORE_IN_ALL = 64 << 10 };
 
+/* sends and receives say which queues a type of QP has. An XRC target has neither: its receives are those of SRQs. */
 static bool sends(int type) { return type != IBV_QPT_XRC_RECV; }
 
 static bool receives(int type) { return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD; }
 
 static uint32_t handle_of(struct ibv_cq *cq) { return cq ? cq->handle : 0; }
 
-/* attach attaches to the rings of a reply. */
+/* attach attaches to the rings of a reply. Posts use shard and doorbell as indices without looking again, so they are
+ * checked here; the receive ring begins behind the send ring, on a cache line. A queue without entries has no ring, and
+ * posts to it find it full. shared_rings has compared the lengths with the memory. */
 static int attach(struct qp *q, const struct goroce_ring *r)
 {
 	struct doorbells *d = &context_of(q->v.context)->doorbells;
@@ -43,6 +51,8 @@ static uint32_t inline_room(const struct qp *q, const struct ibv_qp_cap *c)
 	return c->max_inline_data > room ? c->max_inline_data : room;
 }
 
+/* call_daemon makes the request with memory for the rings. Each try needs memory of its own: the daemon may have
+ * sealed that of the try before (docs/abi.md, "Shared memory"). */
 static int call_daemon(struct qp *q, const struct goroce_create_qp *r, struct goroce_ring *reply)
 {
 	uint64_t size = ring_size(RING_SEND, r->max_send_wr, r->max_send_sge, r->max_inline) +
@@ -51,7 +61,13 @@ static int call_daemon(struct qp *q, const struct goroce_create_qp *r, struct go
 	return shared_rings(q->v.context, GOROCE_CREATE_QP, r, sizeof(*r), size, reply, &q->pages);
 }
 
-/* request asks for the QP. XRC ends have their receives from SRQs of the domain. */
+/*
+ * request asks for the QP. XRC ends have their receives from SRQs of the domain. Attributes that the type has not are
+ * not passed on, as programs may leave anything there. ENOMEM is what a limit of the daemon gives: inline room that
+ * the program has not asked for must not be the reason why it gets no QP, so the second try has as little as there
+ * can be. What the program is told of the queues is what fits into the rings, which is more than it has asked for (as
+ * with NICs).
+ */
 static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
 	int type = a->qp_type;
@@ -93,6 +109,7 @@ static int request(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 	return err;
 }
 
+/* make makes the struct without the QP. NULL if there is no memory: calloc has set errno. */
 static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 {
 	struct qp *q = calloc(1, sizeof(*q));
@@ -121,6 +138,7 @@ static struct qp *make(struct ibv_context *v, const struct ibv_qp_init_attr_ex *
 	return q;
 }
 
+/* release frees the struct. Nobody may use the QP any more: it is closed at the daemon, or was not made. */
 static void release(struct qp *q)
 {
 	for (struct membership *m; (m = q->groups);) {
@@ -137,7 +155,9 @@ static void release(struct qp *q)
 
 static const char create[] = "ibv_create_qp";
 
-/* check refuses what rdma_rxe refuses with EINVAL. */
+/* check refuses what rdma_rxe refuses with EINVAL; types that verbs have and the device has not get EOPNOTSUPP.
+ * Pointers that the type needs are looked at here, before anything dereferences them. The limits are those of the
+ * device as it was listed, so GOROCE_DEBUG=1 can name the one that was exceeded, of which the daemon does not hear. */
 static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 {
 	const struct goroce_device_reply *d = &context_of(v)->device->attr;
@@ -175,7 +195,8 @@ static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 
 static bool cq_inherited(struct ibv_cq *v) { return v && inherited(cq_of(v)->born); }
 
-/* has_inherited reports whether an object that a QP is to have is the parent's. */
+/* has_inherited reports whether an object that a QP is to have is the parent's: its handle may be the number of another
+ * object on this process's connection. check has seen that the objects which the type needs are there. */
 static bool has_inherited(const struct ibv_qp_init_attr_ex *a)
 {
 	int type = a->qp_type;
@@ -203,6 +224,12 @@ static int check_ops(enum ibv_qp_type type, uint64_t ops)
 	return 0;
 }
 
+/*
+ * qp_create_ex is ibv_create_qp_ex. Fields behind comp_mask count only with their bit: older programs have a shorter
+ * struct, others leave them undefined. Whatever is set and not known gets EOPNOTSUPP, so that programs go on without
+ * it. The functions of ibv_wr_* are there only for a program that has named the operations it will use, as in
+ * rdma-core.
+ */
 struct ibv_qp *qp_create_ex(struct ibv_context *v, struct ibv_qp_init_attr_ex *attr)
 {
 	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
@@ -255,7 +282,8 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 _Static_assert(offsetof(struct ibv_qp_init_attr_ex, sq_sig_all) == offsetof(struct ibv_qp_init_attr, sq_sig_all),
 	       "the extended attributes begin with the others");
 
-/* qp_open opens an XRC target that another process, or another context, has made in the domain. */
+/* qp_open opens an XRC target that another process, or another context, has made in the domain. It has no rings and no
+ * doorbell here. All who have it open get its asynchronous events, and it ends with the last of them. */
 struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 {
 	const uint32_t needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
@@ -291,6 +319,13 @@ struct ibv_qp *qp_open(struct ibv_context *v, struct ibv_qp_open_attr *attr)
 	return &q->v;
 }
 
+/*
+ * ibv_destroy_qp. The order matters. First the daemon closes the QP: when it has answered, it uses the rings no more,
+ * and says how many events it has sent. Then the table forgets the QP, so that no thread takes an event of it any
+ * more; those still in the socket are skipped. Then it waits until the program has acknowledged the events that it
+ * has taken (ibv_destroy_qp(3)), as it may look at the QP until then, and only then frees it. EBUSY, as the kernel
+ * has it: the QP is in a multicast group. If the daemon has ended, so has the membership.
+ */
 EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 {
 	struct context *c = context_of(v->context);
@@ -317,6 +352,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 	return 0;
 }
 
+/* group asks the daemon to attach the QP to a group, or to detach it. The caller holds the mutex until it has noted the
+ * outcome, so that the list is in the order of the daemon's answers. */
 static int group(struct ibv_qp *v, uint16_t op, const union ibv_gid *gid)
 {
 	struct goroce_group request = {.qp = v->handle};
@@ -337,6 +374,8 @@ static struct membership **membership_of(struct qp *q, const union ibv_gid *gid)
 	return m;
 }
 
+/* ibv_attach_mcast may be called again for a group, which changes nothing: there is one membership, which one detach
+ * ends. The memory for it is allocated first, as nothing may fail after the daemon has attached the QP. */
 EXPORT int ibv_attach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
 {
 	struct membership *m = calloc(1, sizeof(*m)), **at;

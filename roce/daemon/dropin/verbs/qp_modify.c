@@ -1,8 +1,14 @@
-/* Queue pairs: states and attributes. */
+/*
+ * Queue pairs: states and attributes. The daemon's device keeps them and checks each transition by the tables of IBTA
+ * 11.2.5.2. Here are the conversions, what Linux refuses beyond IBTA, and the copy of the state that posts look at.
+ * The device changes the state also by itself, when a QP fails, and says so by an asynchronous event at best: the
+ * copy is that of the last modify or query of this process.
+ */
 #include "lib.h"
 
 #include <stdio.h>
 
+/* The access flags of a QP that mean something. LOCAL_WRITE is ignored, but programs set it. */
 enum { qp_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
 
@@ -48,6 +54,9 @@ static uint32_t mask_for(const struct ibv_qp *v, uint32_t mask)
 	return mask;
 }
 
+/* convert fills in a request. Of attributes that the mask does not name anything may be in the struct, so only those
+ * that are named are checked; the daemon ignores the others. A work queue cannot be resized, and there are no
+ * alternate paths: both are EINVAL as with rdma_rxe. */
 static int convert(const struct ibv_qp_attr *a, uint32_t mask, struct goroce_qp_attr *r)
 {
 	if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
@@ -85,7 +94,9 @@ static void set_state(struct ibv_qp *v, enum ibv_qp_state state)
 	__atomic_store_n(&v->state, state, __ATOMIC_RELAXED);
 }
 
-/* note_wide says once if the path MTU of a QP is above the port's, as rdma_rxe allows: its messages must be short. */
+/* note_wide says once if the path MTU of a QP is above the port's, as rdma_rxe allows: its messages must be short. It
+ * asks for the port's MTU only when a QP has a larger one than was asked for before. The QP is modified all the same,
+ * so errno stays as it was. */
 static void note_wide(struct ibv_context *v, uint32_t path_mtu)
 {
 	static atomic_bool told;
@@ -107,6 +118,12 @@ static void note_wide(struct ibv_context *v, uint32_t path_mtu)
 	errno = saved;
 }
 
+/*
+ * ibv_modify_qp. The mutex is held from before the request until the state is noted. It is the parent's in a forked
+ * child and may stay locked there, so that is looked at first. After a reset the daemon has discarded the requests in
+ * the rings, without completions; completions that the program has not polled yet are removed from both CQs
+ * (cq_forget). This is done without the mutex, as cq_forget takes locks of CQs.
+ */
 EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask)
 {
 	struct goroce_qp_attr r = {.qp = v->handle};
@@ -138,6 +155,9 @@ EXPORT int ibv_modify_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_ma
 	return 0;
 }
 
+/* qp_set_rate_limit is ibv_modify_qp_rate_limit: the rate is in kb/s, 0 for none. It changes no state, so it needs no
+ * mutex. The sizes of bursts and packets are hints for the pacing of a NIC, and are not used; comp_mask has no bit
+ * that is known. */
 int qp_set_rate_limit(struct ibv_qp *v, struct ibv_qp_rate_limit_attr *attr)
 {
 	struct goroce_qp_attr r = {.qp = v->handle, .mask = IBV_QP_RATE_LIMIT, .rate_limit = attr->rate_limit};
@@ -159,6 +179,8 @@ static int mtu_of(uint32_t bytes)
 	return code;
 }
 
+/* report fills in what programs know of struct ibv_qp_attr: those of before rate_limit have no room for it. The
+ * queues are as large as ibv_create_qp has said. */
 static void report(const struct goroce_qp_attr *r, const struct qp *q, struct ibv_qp_attr *a)
 {
 	memset(a, 0, offsetof(struct ibv_qp_attr, rate_limit));
@@ -184,6 +206,8 @@ static void report(const struct goroce_qp_attr *r, const struct qp *q, struct ib
 	ah_from_daemon(&r->ah, &a->ah_attr);
 }
 
+/* ibv_query_qp asks the daemon whatever the mask says, and notes the state: so a program that queries a QP which has
+ * failed by itself finds it failed in later posts, too. */
 EXPORT int ibv_query_qp(struct ibv_qp *v, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init)
 {
 	struct goroce_object o = {v->handle};

@@ -1,4 +1,11 @@
-/* Attributes of the device, its port, its GID and partition tables, and its clock. */
+/*
+ * Attributes of the device, its port, its GID and partition tables, and its clock. Those of the device do not change
+ * while the daemon runs, and came with the list of devices; all others are asked for each time, since addresses and
+ * links come and go. Functions return an errno, but a few return -1 and set errno, as their man pages have it.
+ *
+ * Structs that newer releases of rdma-core have made longer come with the size that the program was compiled with: it
+ * gets as much of them as it has room for, and zeros behind what this library knows.
+ */
 #include "lib.h"
 
 #include <endian.h>
@@ -6,12 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The most rows of the GID table that a reply has room for. */
 enum { MAX_GIDS = (GOROCE_MAX_MESSAGE - sizeof(struct goroce_header)) / sizeof(struct goroce_gid_entry) };
 enum { NS_A_SECOND = 1000000000 };
 
 /* clamp converts a number of the daemon to an int. */
 static int clamp(uint32_t n) { return n > INT32_MAX ? INT32_MAX : (int)n; }
 
+/* product multiplies limits, of which verbs want the total as an int. */
 static int product(uint32_t a, uint32_t b)
 {
 	uint64_t n = (uint64_t)a * b;
@@ -23,6 +32,9 @@ static int product(uint32_t a, uint32_t b)
 static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 	IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
 
+/* ibv_query_device makes no request, but fails like others if the daemon has ended, or a child has no connection.
+ * Limits are what each of two programs can have at a time (roce/daemon/server/promise.go). GUIDs are big-endian.
+ * page_size_cap: every page size from 4 KiB on. */
 EXPORT int ibv_query_device(struct ibv_context *v, struct ibv_device_attr *a)
 {
 	const struct goroce_device_reply *r = &context_of(v)->device->attr;
@@ -83,6 +95,8 @@ static void odp(struct ibv_device_attr_ex *a, bool xrc)
 	a->xrc_odp_caps = xrc ? reliable : 0;
 }
 
+/* query_device_ex is ibv_query_device_ex. What it does not fill in is zero: tag matching, RSS, raw packets and
+ * whatever else is not offered. Completions have timestamps of 64 bits in nanoseconds; hca_core_clock is in kHz. */
 int query_device_ex(struct ibv_context *v, const void *input __attribute__((unused)), struct ibv_device_attr_ex *to,
 		size_t size)
 {
@@ -106,7 +120,9 @@ int query_device_ex(struct ibv_context *v, const void *input __attribute__((unus
 	return 0;
 }
 
-/* Rates of a link as verbs have them: lanes times the speed of a lane. */
+/* Rates of a link as verbs have them: lanes times the speed of a lane. Codes of width are 1 for one lane, 2 for 4, 4
+ * for 8; those of speed 1 for 2.5 Gb/s, 4 for 10, 32 for 25, 64 for 50 and 128 for 100 (IB_WIDTH_ and IB_SPEED_ of
+ * Linux). The rows descend, and the last one matches any speed, also an unknown one. */
 static const struct {
 	uint32_t mbps;
 	uint8_t width, speed; /* active_width, active_speed */
@@ -133,7 +149,7 @@ static void set_speed(struct ibv_port_attr *a, uint32_t mbps)
 	a->active_speed_ex = links[i].speed;
 }
 
-/* mtu_code returns the ibv_mtu of a number of bytes. */
+/* mtu_code returns the largest ibv_mtu that fits into a number of bytes: the port's MTU must not be said to be more. */
 static int mtu_code(uint32_t bytes)
 {
 	int code = IBV_MTU_256;
@@ -143,6 +159,8 @@ static int mtu_code(uint32_t bytes)
 	return code;
 }
 
+/* query_port is ibv_query_port for a program with a struct of size bytes. LIDs, subnet manager and virtual lanes are
+ * not of RoCE; max_vl_num 1 says that there is only lane 0. */
 int query_port(struct ibv_context *v, uint8_t port, struct ibv_port_attr *to, size_t size)
 {
 	struct goroce_port ask_for = {port, 0};
@@ -205,7 +223,8 @@ static int gids(struct ibv_context *v, uint32_t port, struct goroce_gid_entry ro
 	return err;
 }
 
-/* gid_at returns ENODATA for an empty row, and EINVAL for one behind the table. */
+/* gid_at returns ENODATA for an empty row, and EINVAL for one behind the table. The daemon sends only rows in use, so
+ * the table's length is asked for if a row is not among them. */
 int gid_at(struct ibv_context *v, uint32_t port, uint32_t index, struct goroce_gid_entry *row)
 {
 	struct goroce_gid_entry rows[MAX_GIDS];
@@ -242,7 +261,8 @@ int gid_find(struct ibv_context *v, const union ibv_gid *gid)
 	return -1;
 }
 
-/* An empty row is a GID of zeros, as the kernel's files have it. */
+/* ibv_query_gid returns an empty row as a GID of zeros, as the kernel's files have it. A row behind the table is an
+ * error. */
 EXPORT int ibv_query_gid(struct ibv_context *v, uint8_t port, int index, union ibv_gid *gid)
 {
 	struct goroce_gid_entry row;
@@ -258,6 +278,8 @@ EXPORT int ibv_query_gid(struct ibv_context *v, uint8_t port, int index, union i
 	return 0;
 }
 
+/* gid_entry converts a row. The index of the interface is looked up in the network namespace of this process: 0 if it
+ * is not there. */
 static void gid_entry(const struct goroce_gid_entry *from, struct ibv_gid_entry *to)
 {
 	memcpy(to->gid.raw, from->gid, sizeof(to->gid.raw));
@@ -267,6 +289,7 @@ static void gid_entry(const struct goroce_gid_entry *from, struct ibv_gid_entry 
 	to->ndev_ifindex = if_nametoindex(from->netif);
 }
 
+/* _ibv_query_gid_ex returns ENODATA for an empty row, as the kernel does. The kernel knows no flags. */
 EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t index, struct ibv_gid_entry *to,
 		uint32_t flags, size_t size)
 {
@@ -285,6 +308,8 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *v, uint32_t port, uint32_t inde
 	return 0;
 }
 
+/* _ibv_query_gid_table returns how many rows it has filled in, or a negative errno. Rows of the program's are size
+ * bytes apart, which may be more than this library knows. There must be room for all rows. */
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *v, struct ibv_gid_entry *to, size_t max, uint32_t flags,
 		size_t size)
 {
@@ -310,6 +335,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *v, struct ibv_gid_entry 
 	return (ssize_t)n;
 }
 
+/* ibv_query_pkey returns a big-endian P_Key. There is one, at index 0. */
 EXPORT int ibv_query_pkey(struct ibv_context *v, uint8_t port, int index, uint16_t *pkey)
 {
 	struct goroce_port ask_for = {port, (uint32_t)index};
@@ -344,7 +370,8 @@ static int64_t now(clockid_t clock)
 	return (int64_t)t.tv_sec * NS_A_SECOND + t.tv_nsec;
 }
 
-/* The device's clock is CLOCK_MONOTONIC from another beginning. */
+/* query_rt_values is ibv_query_rt_values_ex. The device's clock is CLOCK_MONOTONIC from another beginning, so nobody
+ * needs to be asked; timestamps of completions are on it, too. */
 int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 {
 	int why = ready(v);
@@ -359,7 +386,8 @@ int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 	return 0;
 }
 
-/* clock_wallclock converts a time on the device's clock to nanoseconds since 1970. */
+/* clock_wallclock converts a time on the device's clock to nanoseconds since 1970, by the difference that both clocks
+ * have now: if the time of day was set since then, the result is by the new time. */
 uint64_t clock_wallclock(struct ibv_context *v, int64_t device)
 {
 	int64_t monotonic = device + context_of(v)->clock_offset;

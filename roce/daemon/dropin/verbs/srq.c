@@ -1,9 +1,13 @@
-/* Shared receive queues. */
+/*
+ * Shared receive queues. The SRQ itself is the daemon's; here is its receive ring, in a memfd of its own, which only
+ * this process fills. An XRC SRQ also has a number, which requests of peers name, and a CQ for the receives.
+ */
 #include "lib.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
+/* release frees the struct of an SRQ that the daemon has closed, or has not made. */
 static void release(struct srq *q)
 {
 	shared_free(&q->pages);
@@ -13,6 +17,8 @@ static void release(struct srq *q)
 	free(q);
 }
 
+/* request asks for the SRQ, and attaches to its ring. If that fails when the daemon has made it, it is closed again:
+ * the caller frees the struct in any case. */
 static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 {
 	struct ibv_context *v = q->v.context;
@@ -69,6 +75,9 @@ static int check_parts(const struct ibv_srq_init_attr_ex *a)
 	return err;
 }
 
+/* srq_create_ex is ibv_create_srq_ex. Fields that comp_mask does not name may be anything, so they are replaced by
+ * what they mean then; without a type the SRQ is an ordinary one. Tag matching gets EOPNOTSUPP. The sizes that are
+ * written back are those of the ring, which has at least what was asked for. */
 struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex *attr)
 {
 	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
@@ -93,7 +102,7 @@ struct ibv_srq *srq_create_ex(struct ibv_context *v, struct ibv_srq_init_attr_ex
 		err = check_parts(&a);
 	if (err)
 		return fail(err);
-	q = calloc(1, sizeof(*q));
+	q = calloc(1, sizeof(*q)); /* which sets errno */
 	if (!q)
 		return NULL;
 	ring_init(&q->ring);
@@ -126,7 +135,11 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	return srq;
 }
 
-/* resize gets a ring of another size, to which the daemon has moved the receives. */
+/*
+ * resize gets a ring of another size, to which the daemon has moved the receives. The lock is held over the request: a
+ * receive that another thread posted to the old ring after the move would be lost. If the daemon refuses, the old ring
+ * stays as it is. The limit may be changed by the same request.
+ */
 static int resize(struct srq *q, const struct goroce_srq_attr *request)
 {
 	struct goroce_ring r;
@@ -150,6 +163,8 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 	return err;
 }
 
+/* ibv_modify_srq refuses bits that it does not know, and a limit above the size that the SRQ has or will have by the
+ * same call, as rdma_rxe does. A limit of 0 asks for no event. */
 EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask)
 {
 	struct goroce_srq_attr r = {
@@ -168,6 +183,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *v, struct ibv_srq_attr *attr, int mask
 	return ask(v->context, GOROCE_MODIFY_SRQ, &r, sizeof(r), NULL, 0);
 }
 
+/* ibv_query_srq returns the size of the ring here, and the limit as it is now: 0 once its event was raised. */
 EXPORT int ibv_query_srq(struct ibv_srq *v, struct ibv_srq_attr *attr)
 {
 	struct goroce_srq_attr r = {.srq = v->handle};
@@ -182,6 +198,8 @@ EXPORT int ibv_query_srq(struct ibv_srq *v, struct ibv_srq_attr *attr)
 	return err;
 }
 
+/* ibv_destroy_srq closes, forgets, waits and frees in the order of ibv_destroy_qp, for the same reasons. EBUSY if QPs
+ * have the SRQ yet. */
 EXPORT int ibv_destroy_srq(struct ibv_srq *v)
 {
 	struct context *c = context_of(v->context);
@@ -203,6 +221,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *v)
 	return 0;
 }
 
+/* srq_num is ibv_get_srq_num: only SRQs of XRC have a number. */
 int srq_num(struct ibv_srq *v, uint32_t *num)
 {
 	if (!srq_of(v)->xrc)
@@ -211,7 +230,8 @@ int srq_num(struct ibv_srq *v, uint32_t *num)
 	return 0;
 }
 
-/* srq_post rings no doorbell: the device looks at the ring when a message arrives. */
+/* srq_post rings no doorbell: the device looks at the ring when a message arrives. Receives before the first wrong
+ * one are posted, and *bad_wr is that one. */
 int srq_post(struct ibv_srq *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct srq *q = srq_of(v);

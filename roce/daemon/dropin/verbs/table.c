@@ -1,4 +1,10 @@
-/* Objects by handle. The daemon never uses a handle again, so they are no indices of an array. */
+/*
+ * Objects by handle: CQs, QPs and SRQs, of which events may come. An event names a handle, and whoever takes it looks
+ * the object up and counts the event under the table's lock. So after table_remove no thread can take an event of the
+ * object, and the count of those that were taken is final. The daemon never uses a handle again, so they are no
+ * indices of an array: a program that opens and closes objects for days has handles far above the number of those
+ * that are open.
+ */
 #include "lib.h"
 
 #include <stdlib.h>
@@ -35,6 +41,8 @@ int table_add(struct ibv_context *v, uint32_t handle, enum kind kind, void *obje
 	return EIO;
 }
 
+/* table_remove makes events of an object stale. It is called once the daemon has closed the object, and before it is
+ * freed. */
 void table_remove(struct table *t, uint32_t handle)
 {
 	pthread_mutex_lock(&t->lock);
@@ -57,7 +65,9 @@ struct entry *table_find(struct table *t, uint32_t handle)
 	return e;
 }
 
-/* table_any reports whether f does so for an object. The lock is held meanwhile. */
+/* table_any reports whether f does so for an object, and stops there. The lock is held meanwhile, so that no object
+ * is freed under f, which must not call the table itself. f may take the lock of a send ring: no function takes the
+ * table's lock while it has one. */
 bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg)
 {
 	bool any = false;
@@ -71,7 +81,8 @@ bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), voi
 	return any;
 }
 
-/* table_clear forgets the objects that the program has left open. */
+/* table_clear forgets the objects that the program has left open. No thread takes events any more
+ * (ibv_close_device). */
 void table_clear(struct table *t)
 {
 	for (size_t i = 0; i < sizeof(t->slots) / sizeof(*t->slots); i++) {
