@@ -1,10 +1,19 @@
 /*
  * GOROCE_MR=remap: memory of the process is moved to a file, page by page and where it is, so that the daemon can map
- * it. A page keeps its contents and its address; its place in the file follows from its address (window.c). So regions
- * may overlap, and whatever lies side by side is one piece of the file.
+ * it. A page keeps its contents and its address; its place in the file follows from its address (window.c). So
+ * regions may overlap, and whatever lies side by side is one piece of the file.
  *
- * What another thread stores into a page while it is moved is lost. That can be a neighbour of the region, as pages are
- * moved whole. With its last region a page becomes private memory again. A forked child gets copies of its own.
+ * What another thread stores into a page while it is moved is lost. That can be a neighbour of the region, as pages
+ * are moved whole. With its last region a page becomes private memory again. A forked child gets copies of its own.
+ *
+ * A record says of a range of pages that a region has moved them. A page is in the file as long as any record covers
+ * it; which of them has moved it does not matter. To move pages: map their place in the file somewhere, copy them
+ * there, and let that mapping take the place of the private one (mremap, MREMAP_FIXED), which the kernel does in one
+ * call. To put them back is the same the other way. A step that fails leaves the memory as it was.
+ *
+ * Everything is under one lock of the process, as addresses are the process's and not a context's. The lock is held
+ * over reads of the mappings, and while memory is copied; no request to the daemon is made meanwhile. Callers cannot
+ * be cancelled.
  */
 #include "lib.h"
 
@@ -41,7 +50,7 @@ static struct snapshot *snapshots;
 
 static void watch_forks(void);
 
-static bool wanted;
+static bool wanted; /* GOROCE_MR is remap; set once, before any record */
 
 static void read_variable(void)
 {
@@ -58,7 +67,9 @@ static void read_variable(void)
 
 static pthread_once_t variable = PTHREAD_ONCE_INIT;
 
-/* Handlers that are registered early run last before a fork, and first after it. */
+/* Handlers that are registered early run last before a fork, and first after it. So they are registered when the
+ * library is loaded, before a program, or a library that it loads later, has any: what such handlers store in the
+ * parent before the fork is in the copies, and what they store in the child goes to the child's own pages. */
 __attribute__((constructor)) static void begin_early(void)
 {
 	const char *value = secure_getenv("GOROCE_MR");
@@ -67,6 +78,7 @@ __attribute__((constructor)) static void begin_early(void)
 		pthread_once(&variable, read_variable);
 }
 
+/* in_file reports whether a mapping is of a window's file. */
 static bool in_file(const struct window *w, const struct mapping *m)
 {
 	return m->shared && m->dev == w->file.map.dev && m->ino == w->file.map.ino;
@@ -82,8 +94,10 @@ __attribute__((no_sanitize_address, no_sanitize_thread)) static void copy(void *
 		t[i] = f[i];
 }
 
-/* fill_gap maps the file where the kernel has failed to replace a mapping, if it has removed that one already. The
- * program cannot go on without its memory. */
+/* fill_gap maps the file where the kernel has failed to replace a mapping, if it has removed that one already: mremap
+ * unmaps the target before it does what may fail for want of memory. MAP_FIXED_NOREPLACE tells the two apart: EEXIST
+ * says that the old mapping is there. The gap is filled with it at once, so that no other thread gets the addresses.
+ * The program cannot go on without its memory. */
 static void fill_gap(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
 	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -96,7 +110,9 @@ static void fill_gap(const struct window *w, void *at, size_t len, int prot, uin
 	abort();
 }
 
-/* move_in moves pages to the file. Nothing is lost if it fails: the file has a copy before a page is replaced. */
+/* move_in moves pages to the file. Nothing is lost if it fails: the file has a copy before a page is replaced. The
+ * pages of the file are made before the copy: if there is no memory for them, the copy would end the program with
+ * SIGBUS. */
 static bool move_in(const struct moved *r, const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
 {
 	uint64_t offset = from - r->in->from;
@@ -117,12 +133,14 @@ static bool move_in(const struct moved *r, const struct mapping *m __attribute__
 	return false;
 }
 
+/* prot_of returns the protection of a mapping, which its replacement must have, too. */
 static int prot_of(const struct mapping *m)
 {
 	return (m->readable ? PROT_READ : 0) | (m->writable ? PROT_WRITE : 0) | (m->executable ? PROT_EXEC : 0);
 }
 
-/* copy_private copies a piece of the file to private memory: NULL if that fails. */
+/* copy_private copies a piece of the file to private memory: NULL if that fails. The copy gets its protection at
+ * last, as the program may have made the pages read-only meanwhile. */
 static void *copy_private(const struct window *w, uint64_t offset, size_t len, int prot)
 {
 	void *p, *from = window_map(w, offset, len, PROT_READ);
@@ -141,7 +159,8 @@ static void *copy_private(const struct window *w, uint64_t offset, size_t len, i
 	return NULL;
 }
 
-/* put_back replaces a mapping of a piece of the file with private memory of the same contents. */
+/* put_back replaces a mapping of a piece of the file with private memory of the same contents. The piece keeps its
+ * place in the file, and its memory there, until the window ends (window.c). */
 static bool put_back(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
 	void *private = copy_private(w, offset, len, prot);
@@ -155,7 +174,9 @@ static bool put_back(const struct window *w, void *at, size_t len, int prot, uin
 	return false;
 }
 
-/* each calls f for what is mapped of a range of a file, wherever that is: programs may move memory (mremap). */
+/* each calls f for what is mapped of a range of a file, wherever that is: programs may move memory (mremap), or unmap
+ * it, in which case there is nothing. It goes on if f fails, and reports whether f has succeeded each time. The
+ * anchor is the window's own. f may change mappings at the address that it is given, as addresses ascend. */
 static bool each(const struct window *w, uint64_t from, uint64_t to,
 		 bool (*f)(const struct window *w, void *at, size_t len, int prot, uint64_t offset))
 {
@@ -175,7 +196,8 @@ static bool each(const struct window *w, uint64_t from, uint64_t to,
 	return ok;
 }
 
-/* uncovered finds the first pages from *from on, before end, that no record of a window has. */
+/* uncovered finds the first pages from *from on, before end, that no record of a window has: [*from, *to). Records
+ * are in no order, so the search begins again whenever one of them has moved *from on. */
 static bool uncovered(const struct window *w, uintptr_t *from, uintptr_t end, uintptr_t *to)
 {
 	for (struct moved *m = records; m;) {
@@ -191,6 +213,8 @@ static bool uncovered(const struct window *w, uintptr_t *from, uintptr_t end, ui
 	}
 	return *from < end;
 }
+
+/* drop_window ends a window that has no record any more. */
 
 static void drop_window(struct window *w)
 {
@@ -242,7 +266,9 @@ static void forget(struct moved *m)
 	free(m);
 }
 
-/* on_own_stack reports whether pages are of the stack of the thread that asks. */
+/* on_own_stack reports whether pages are of the stack of the thread that asks: the frames of this very code would
+ * change between the copy and the replacement. If the stack is not known, it may be. Stacks of other threads are not
+ * found. */
 static bool on_own_stack(uintptr_t from, uintptr_t to)
 {
 	pthread_attr_t attr;
@@ -258,7 +284,8 @@ static bool on_own_stack(uintptr_t from, uintptr_t to)
 	return found;
 }
 
-/* movable reports whether a mapping is plain private memory. AT_RANDOM is on the stack of the first thread. */
+/* movable reports whether a mapping is plain private memory. AT_RANDOM is on the stack of the first thread, whichever
+ * thread asks. */
 static bool movable(const struct mapping *m)
 {
 	unsigned long stack = getauxval(AT_RANDOM);
@@ -293,6 +320,7 @@ static bool walk(const struct moved *r,
 	return ok;
 }
 
+/* never is the f of walk for a short region: a page that is not in its place is one too many. */
 static bool never(const struct moved *r __attribute__((unused)), const struct mapping *m __attribute__((unused)),
 		  uintptr_t from __attribute__((unused)), uintptr_t to __attribute__((unused)))
 {
@@ -308,7 +336,8 @@ static bool can_move(const struct moved *r, const struct mapping *m, uintptr_t f
 	return movable(m) && uncovered(r->in, &at, to, &end) && at == from && end == to;
 }
 
-/* overlaps finds the window of a record that has pages of [from, to). */
+/* overlaps finds the window of a record that has pages of [from, to). Such pages must stay in that file: another
+ * region has registered them there. */
 static struct window *overlaps(uintptr_t from, uintptr_t to)
 {
 	struct moved *m = records;
@@ -338,7 +367,9 @@ static struct window *find_window(const struct moved *m, bool worth)
 	return w;
 }
 
-/* begin reports whether a record's pages may be moved. A short region gets a record only if all is in the file. */
+/* begin reports whether a record's pages may be moved, before any of them is: a region that is half in the file would
+ * be of no use. worth: the region is long enough to be moved. A short one gets a record only if all is in the file.
+ * The record keeps its pages there if the other regions end before it. */
 static bool begin(struct moved *m, bool worth)
 {
 	if (worth && on_own_stack(m->from, m->to))
@@ -353,7 +384,11 @@ static bool begin(struct moved *m, bool worth)
 	return false;
 }
 
-/* remap_begin moves the pages of memory to the file. It returns a record of that, or NULL: the memory stays as it was. */
+/*
+ * remap_begin moves the pages of memory to the file. It returns a record of that, or NULL: the memory stays as it
+ * was. The caller then finds the file by the mapping, as that of any memory that is shared from one (file.c), has the
+ * daemon map it, and calls remap_end if the daemon does not.
+ */
 struct moved *remap_begin(void *addr, size_t length)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -380,6 +415,8 @@ struct moved *remap_begin(void *addr, size_t length)
 	return m;
 }
 
+/* remap_end ends a record, of a region that has ended or was not registered. NULL is one of a region that was not
+ * moved. */
 void remap_end(struct moved *m)
 {
 	int cancel;
@@ -410,6 +447,9 @@ static bool take(const struct window *w, void *at, size_t len, int prot, uint64_
 	return true;
 }
 
+/* before copies what the child will have instead of the files, which would be shared with the parent. The lock is
+ * held until the fork is done, so that no page is moved in between. A fork goes on although there is no memory for
+ * copies. */
 static void before(void)
 {
 	bool ok = true;
@@ -437,6 +477,7 @@ static void after(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/* place puts a copy where the child has the parent's file mapped. If that fails the child goes on with the file. */
 static void place(struct snapshot *s)
 {
 	if (mremap(s->copy, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, s->at) == MAP_FAILED)
@@ -460,6 +501,8 @@ static void in_child(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/* watch_forks: the order counts. In the child handlers run as they were registered, so in_child_first is the first of
+ * these. Before a fork they run in reverse: this lock is taken before that of fds.c, as threads take them. */
 static void watch_forks(void)
 {
 	pthread_atfork(NULL, NULL, in_child_first);

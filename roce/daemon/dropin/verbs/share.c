@@ -3,17 +3,24 @@
  * for writing any more (docs/abi.md, "Shared memory"). So a file stays shared when its last region has ended, as the
  * program may register it again, until the program has unmapped it. That is looked up when memory is registered or
  * deregistered.
+ *
+ * A file is known by device and inode, which name it as long as it exists; the daemon's mapping keeps it in
+ * existence. The lock is held over requests to the daemon, so that two threads do not share one file twice. No
+ * handler of fork takes it: a child gets a list and a lock of its own (context_inherit).
  */
 #include "lib.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
+/* How many files may stay shared without a region. Each one is a mapping of the daemon's, and counts against its
+ * limits. */
 enum { MOST_UNUSED = 64 };
 
 void shares_init(struct shares *l) { pthread_mutex_init(&l->lock, NULL); }
 
-/* in_use reports whether a file is mapped where it was registered last. */
+/* in_use reports whether a file is mapped where it was registered last. Other places are not looked for: a file that is
+ * mapped elsewhere and registered again is memory of the process then. If nothing can be looked up, it stays shared. */
 static bool in_use(const struct share *s)
 {
 	struct mapping m;
@@ -27,7 +34,8 @@ static bool in_use(const struct share *s)
 	return found;
 }
 
-/* sweep ends what has no region and is not mapped any more, and what is too many. The lock is held. */
+/* sweep ends what has no region and is not mapped any more, and what is too many. The newest files are first in the
+ * list, so those that go are the oldest. The lock is held. */
 static void sweep(struct ibv_context *v)
 {
 	struct share **p = &context_of(v)->shares.first, *s;
@@ -63,6 +71,8 @@ static int share_file(struct ibv_context *v, const struct mapped_file *f, struct
 	return EBADF;
 }
 
+/* make shares the file that memory is mapped from. ENOENT: there is no descriptor by which the daemon could map it.
+ * Whatever the error, the caller registers the memory as that of the process. */
 static int make(struct ibv_context *v, struct mapped_file *f, struct share **made)
 {
 	struct share *s;
@@ -109,7 +119,9 @@ int shares_take(struct ibv_context *v, struct mapped_file *f, uintptr_t at, stru
 	return err;
 }
 
-/* shares_give ends the use of a file by a region. A parent's file is in no list of a child: its last region frees it. */
+/* shares_give ends the use of a file by a region. s is NULL for a region of another kind. A parent's file is in no
+ * list of a child: its last region frees it. There its count has no lock, as the child's own regions are never of
+ * that file. */
 void shares_give(struct ibv_context *v, uint32_t born, struct share *s)
 {
 	struct shares *l = &context_of(v)->shares;

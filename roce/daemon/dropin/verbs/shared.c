@@ -1,5 +1,8 @@
-/* Memory that the daemon shares: a memfd that is made and mapped here. The daemon lets nobody map it for writing once
- * it has it, so that nobody can take pages of it away. */
+/*
+ * Memory that the daemon shares, of rings and doorbells: a memfd that is made and mapped here. The daemon lets nobody
+ * map it for writing once it has it, so that nobody can take pages of it away. So the order is: make it, seal it
+ * against becoming shorter, map it, send it, close the descriptor. The mapping is all that stays here.
+ */
 #include "lib.h"
 
 #include <fcntl.h>
@@ -7,7 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* make returns a memfd of size bytes that stays as long, or -1. */
+/* make returns a memfd of size bytes that stays as long, or -1 with errno. The daemon takes no other, as it would
+ * fault behind the end of one that has become shorter. */
 static int make(uint64_t size)
 {
 	struct rlimit limit;
@@ -28,7 +32,9 @@ static int make(uint64_t size)
 	return -1;
 }
 
-/* shared_make makes size bytes, which may be 0. No child gets the pages, by which it could make requests. */
+/* shared_make makes size bytes, which may be 0: then there is no memory, as for a QP without queues. No child gets
+ * the pages, by which it could make requests: a fork waits from before the descriptor is there until the pages are
+ * marked. */
 static int shared_make(struct shared *s, uint64_t size)
 {
 	void *p = MAP_FAILED;
@@ -53,7 +59,9 @@ static int shared_make(struct shared *s, uint64_t size)
 	return 0;
 }
 
-/* shared_call sends a request along with size bytes of new memory, which are the caller's if it returns 0. */
+/* shared_call sends a request along with size bytes of new memory, which are the caller's if it returns 0. Otherwise
+ * they are unmapped, and s has none. The descriptor is closed in both cases: whoever has it could read what is in the
+ * rings. */
 int shared_call(struct control *control, struct call *call, uint64_t size, struct shared *s)
 {
 	int cancel, err;
@@ -80,7 +88,8 @@ static const uint32_t with_rings[] = {
 	[GOROCE_MODIFY_SRQ] = GOROCE_KIND_SRQ, [GOROCE_CREATE_QP] = GOROCE_KIND_QP,
 };
 
-/* shared_rings is shared_call for a request about rings, which lie in that memory. */
+/* shared_rings is shared_call for a request about rings, which lie in that memory. EPROTO if the daemon claims that
+ * they are longer than the memory: the object that it has made, or changed, is closed then, as it cannot be used. */
 int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t len, uint64_t size, struct goroce_ring *r,
 		 struct shared *s)
 {
@@ -97,6 +106,8 @@ int shared_rings(struct ibv_context *v, uint16_t op, const void *body, size_t le
 	return err;
 }
 
+/* shared_free unmaps the memory; in a child the parent's was never mapped. Callers see to it that no thread is about
+ * to look at it: they hold the ring's lock, or the object is gone. It may be called again. */
 void shared_free(struct shared *s)
 {
 	if (s->at && !inherited(s->born))

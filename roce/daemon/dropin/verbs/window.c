@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* open_file makes a window's file, and maps its first page. */
+/* open_file makes a window's file, and maps its first page. The descriptor is not one that forks close (fds.c): a
+ * child ends the windows itself, after it has its copies (remap.c). */
 static bool open_file(struct window *w)
 {
 	struct rlimit limit;
@@ -42,7 +43,8 @@ static bool open_file(struct window *w)
 	return true;
 }
 
-/* window_make makes a window with [from, to) about in its middle: NULL if it cannot. */
+/* window_make makes a window with [from, to) about in its middle: NULL if it cannot. What lies side by side then has
+ * a place in the same file, in whichever direction the program's memory grows. */
 struct window *window_make(uintptr_t from, uintptr_t to)
 {
 	struct window *w;
@@ -68,6 +70,7 @@ void window_end(struct window *w)
 	free(w);
 }
 
+/* window_has reports whether the pages of a range have places in the file. */
 bool window_has(const struct window *w, uintptr_t from, uintptr_t to)
 {
 	return w->from <= from && to <= w->from + WINDOW;
