@@ -24,7 +24,7 @@ static inline int failed(int err)
 	return err;
 }
 
-/* debug.c */
+/* debug.c: what is said on standard error, and whether the user wants to hear it. */
 bool debugging(void);
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool quiet(void);
@@ -34,12 +34,13 @@ bool used(void);
 
 /* control.c: the control socket. */
 struct control {
-	int fd;
+	int fd;               /* in fds.c's care: a child has it no more */
 	pthread_mutex_t lock; /* one request at a time */
-	uint32_t seq;
+	uint32_t seq;         /* of the latest request; under the lock */
 	atomic_int gone; /* 0, or why nothing works any more: EIO, ENODEV in a forked child that has none of its own */
 };
 
+/* A request, and what comes of it. The body is copied as it is: it has the layout of goroce.h. */
 struct call {
 	uint16_t op;
 	const void *body;
@@ -48,6 +49,8 @@ struct call {
 	void *reply;
 	size_t size, got; /* room for the reply's body, and what came */
 	bool some;        /* the reply may have fewer than size bytes */
+	/* How many descriptors the reply must have, -1 for any number; afterwards, how many it had. They are added
+	 * (fds_add), and the caller's to close by fds_close. After an error there are none. */
 	int want_fds, fds[GOROCE_MAX_FDS];
 };
 
@@ -57,7 +60,8 @@ void control_end(struct control *c, int why);
 void control_break(struct control *c);
 void control_close(struct control *c);
 
-/* fds.c: descriptors that no child may have. */
+/* fds.c: descriptors that no child may have. Those that are made here are added at once, between fds_begin and
+ * fds_end; whoever has such a descriptor closes it by fds_close. */
 void fds_watch(void);
 void fds_begin(void);
 int fds_add(int fd);
@@ -68,7 +72,8 @@ void fds_follow(int from, int to);
 void fds_close(int fd);
 void close_all(int *fds, int n);
 
-/* find.c: where the daemon is. */
+/* find.c: where the daemon is. All is looked up anew each time. daemon_dial leaves the path of the socket, by which a
+ * device is opened later. */
 #define PATH_LEN sizeof(((struct sockaddr_un *)0)->sun_path)
 
 enum { DAEMON_PATHS = 6 }; /* two in each of three directories */

@@ -1,4 +1,13 @@
-/* Requests to the daemon and its replies, on the control socket (docs/abi.md). */
+/*
+ * Requests to the daemon and its replies, on the control socket (docs/abi.md). Verbs that are not posts or polls come
+ * here: the thread that makes a request holds the connection's lock, sends one packet, and waits for the one that
+ * answers it. The daemon answers in order, so there is nothing to match but for control: whatever does not fit ends
+ * the connection, as program and daemon then disagree about which objects there are.
+ *
+ * The program's signals and cancellations must not come between a request and its reply. Signals are passed over, and
+ * a thread is not cancelled while it holds the lock. The daemon must not hold up the program for ever either: all
+ * waiting has an end (PATIENCE).
+ */
 #include "client.h"
 
 #include <poll.h>
@@ -9,17 +18,21 @@
 /* How long the daemon may take to answer, in seconds. */
 enum { PATIENCE = 30 };
 
-/* The errno of each status of a reply. */
+/* The errno of each status of a reply, by the table of docs/abi.md. That of a handle of no object is EBADF here, so
+ * that callers can tell it from ENOENT for other reasons; each library makes of it what the kernel has (no_object,
+ * cm_request). */
 static const int errnos[] = {
 	0, EIO, EINVAL, EINVAL, ENOMEM, ENOMEM, EBUSY, EBADF, EOPNOTSUPP, EINVAL, EPERM, EPROTO, EADDRINUSE,
 	ENODEV, EINVAL, EADDRNOTAVAIL, ENETUNREACH,
 };
 
+/* A message as it comes. The union aligns the body for the structs of goroce.h. */
 union message {
 	struct goroce_header header;
 	char bytes[GOROCE_MAX_MESSAGE];
 };
 
+/* Room for the descriptors of a message: the kernel drops what is beyond, and sets MSG_CTRUNC. */
 union rights {
 	struct cmsghdr header;
 	char bytes[CMSG_SPACE(GOROCE_MAX_FDS * sizeof(int))];
@@ -40,6 +53,9 @@ void control_close(struct control *c)
 	pthread_mutex_destroy(&c->lock);
 }
 
+/* send_request sends header and body as one packet, without copying the body. MSG_NOSIGNAL: SIGPIPE would end a
+ * program that knows nothing of this socket. It waits at most PATIENCE (SO_SNDTIMEO), when the daemon does not
+ * read. */
 static ssize_t send_request(struct control *c, const struct call *call)
 {
 	struct goroce_header header = {.op = call->op, .seq = ++c->seq};
@@ -60,7 +76,8 @@ static ssize_t send_request(struct control *c, const struct call *call)
 	return n;
 }
 
-/* take_fds keeps the descriptors of a message, and returns how many there are. */
+/* take_fds keeps the descriptors of a message, and returns how many there are. One for which there is no memory is
+ * closed, and stands as -1 among them (fds_add). The caller is between fds_begin and fds_end. */
 static int take_fds(struct msghdr *msg, int fds[GOROCE_MAX_FDS])
 {
 	int n = 0;
@@ -76,7 +93,9 @@ static int take_fds(struct msghdr *msg, int fds[GOROCE_MAX_FDS])
 	return n;
 }
 
-/* await waits for the next message, or the end of the connection. */
+/* await waits for the next message, or the end of the connection; false after PATIENCE. It waits by poll and not by
+ * recvmsg: descriptors that recvmsg brings must be kept before a fork, so forks wait for it, and they must not wait
+ * for the daemon. */
 static bool await(const struct control *c)
 {
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
@@ -88,6 +107,7 @@ static bool await(const struct control *c)
 	return n == 1;
 }
 
+/* all_there reports whether all descriptors of a message could be kept. */
 static bool all_there(const int *fds, int n)
 {
 	while (n > 0 && fds[n - 1] >= 0)
@@ -95,7 +115,8 @@ static bool all_there(const int *fds, int n)
 	return n == 0;
 }
 
-/* receive returns the bytes of the next message, or -1. *num_fds is -1 if the process has no room for its descriptors. */
+/* receive returns the bytes of the next message, or -1. *num_fds is -1 if the process has no room for its
+ * descriptors: the message is whole without them, and those that did come are closed. */
 static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_FDS], int *num_fds)
 {
 	struct iovec part = {m, sizeof(*m)};
@@ -125,7 +146,8 @@ static ssize_t receive(struct control *c, union message *m, int fds[GOROCE_MAX_F
 	return n;
 }
 
-/* explain prints the four texts of a refusal. */
+/* explain prints the four texts of a refusal: what was tried, and of an attribute its name, its value and what is
+ * allowed. Each has its length before it, which is not trusted. */
 static void explain(const struct goroce_header *h, const char *text, size_t len)
 {
 	char words[4][256] = {"", "", "", ""};
@@ -150,7 +172,10 @@ static void explain(const struct goroce_header *h, const char *text, size_t len)
 		debug("request %u: %s (status %u)", h->op, words[0], h->status);
 }
 
-/* control_break ends the connection: requests, posts and polls fail with EIO. */
+/* control_break ends the connection: requests, posts and polls fail with EIO. It is also for callers that
+ * cannot follow what the daemon has done, as when the new ring of a queue is of no use. The descriptor stays
+ * open until control_close, since other threads may be about to use its number. The shutdown wakes the thread
+ * that watches it. */
 void control_break(struct control *c)
 {
 	control_end(c, EIO);
@@ -165,6 +190,8 @@ static int broken(struct control *c, const struct call *call, const char *why)
 	return EIO;
 }
 
+/* evaluate compares a reply with its request. A refusal is an errno, and all else must be as the request expects it.
+ * Replies of another length come from a goroced of another version, whose structs differ. */
 static int evaluate(struct control *c, struct call *call, const union message *m, size_t len, int num_fds)
 {
 	const struct goroce_header *h = &m->header;
@@ -190,8 +217,9 @@ static int evaluate(struct control *c, struct call *call, const union message *m
 
 static int exchange(struct control *c, struct call *call);
 
-/* undo closes what the daemon has made, whose descriptor this process has no room for. What belongs to the connection
- * ends with that. */
+/* undo closes what the daemon has made, whose descriptor this process has no room for. Of a channel nobody
+ * could ever read the events. What belongs to the connection ends with that: all later requests fail, and the
+ * caller closes it. */
 static int undo(struct control *c, const struct call *call, const union message *m)
 {
 	struct goroce_close_reply none;
@@ -213,6 +241,8 @@ static int undo(struct control *c, const struct call *call, const union message 
 	return EMFILE;
 }
 
+/* exchange sends a request and takes its reply, with the lock held. For undo it makes a second request before the
+ * first has returned to the caller, under the same lock. */
 static int exchange(struct control *c, struct call *call)
 {
 	union message m;
@@ -235,8 +265,8 @@ static int exchange(struct control *c, struct call *call)
 	return err;
 }
 
-/* control_call returns 0, or the errno of the verb, and sets errno as ioctl(2) would. A thread is not cancelled while it
- * holds the lock. */
+/* control_call returns 0, or the errno of the verb, and sets errno as ioctl(2) would. A thread is not cancelled while
+ * it holds the lock. */
 int control_call(struct control *c, struct call *call)
 {
 	int err, cancel;
@@ -251,7 +281,9 @@ int control_call(struct control *c, struct call *call)
 	return err ? failed(err) : 0;
 }
 
-/* control_dial connects. The timeout is set first, since connect waits, too, if the backlog of the daemon is full. */
+/* control_dial connects; all of *c is set. The timeout is set first, since connect waits, too, if the backlog of the
+ * daemon is full. After an error there is nothing to close. It counts as a use of RDMA (used.c), whether or not a
+ * daemon is there. */
 int control_dial(struct control *c, const char *path)
 {
 	const struct timeval patience = {.tv_sec = PATIENCE};

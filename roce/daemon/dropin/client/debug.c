@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* set reports whether a variable is set. It is looked up each time: programs may set it when they run. */
 static bool set(const char *name)
 {
 	const char *value = getenv(name);
@@ -14,6 +15,7 @@ static bool set(const char *name)
 
 bool debugging(void) { return set("GOROCE_DEBUG"); }
 
+/* debug prints a line, in one call, so that those of several threads stay whole. It may change errno. */
 void debug(const char *format, ...)
 {
 	char line[1024];

@@ -1,7 +1,11 @@
 /*
  * Descriptors that no child may have. By a control socket it could read what the daemon answers its parent, by a file
- * of /proc its parent's memory or mappings, by a memfd or a socket from a reply what its parent sends and receives. All
- * are close-on-exec, and they are kept here: a fork waits while one is made, and its child closes all of them.
+ * of /proc its parent's memory or mappings, by a memfd or a socket from a reply what its parent sends and receives.
+ * All are close-on-exec, and they are kept here: a fork waits while one is made, and its child closes all of them. A
+ * child of vfork, clone or _Fork, of which no handler hears, has them until it executes another program.
+ *
+ * The lock is the last that a thread takes: nothing that waits, or that takes another lock of the library, may stand
+ * between fds_begin and fds_end.
  */
 #include "client.h"
 
@@ -21,6 +25,7 @@ static void before(void) { pthread_mutex_lock(&lock); }
 
 static void after(void) { pthread_mutex_unlock(&lock); }
 
+/* in_child closes all. It allocates nothing, and the lock is its own: it was taken before the fork, by this thread. */
 static void in_child(void)
 {
 	for (size_t i = 0; i < words; i++) {
@@ -61,6 +66,8 @@ void fds_end(void)
 	pthread_setcancelstate(state, NULL);
 }
 
+/* grow makes room for so many words. The lock is held. It makes more room than is needed, as descriptors have ever
+ * higher numbers in a program that opens many. */
 static bool grow(size_t to)
 {
 	uint64_t *more;
@@ -93,7 +100,7 @@ int fds_add(int fd)
 
 static void drop(int fd) { kept[fd / BITS] &= ~(1ull << fd % BITS); }
 
-/* fds_give leaves a descriptor to the program. */
+/* fds_give leaves a descriptor to the program, which may hand it on to children. Who closes it does so by close. */
 void fds_give(int fd)
 {
 	fds_begin();
@@ -138,7 +145,8 @@ void fds_follow(int from, int to)
 	fds_end();
 }
 
-/* fds_close closes a descriptor that was added, if it is one. */
+/* fds_close closes a descriptor that was added, if it is one. Both steps are under the lock: a descriptor that
+ * another thread opens may have the same number as soon as this one is closed, and its bit must not be cleared. */
 void fds_close(int fd)
 {
 	if (fd < 0)

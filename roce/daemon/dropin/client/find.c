@@ -1,4 +1,14 @@
-/* Where the daemon is: the rules of docs/abi.md, "The control socket". */
+/*
+ * Where the daemon is: the rules of docs/abi.md, "The control socket". The daemon gets descriptors of this program's
+ * memory, so a socket that somebody else could have put there must not be taken for it. That is why directories are
+ * looked at, and why variables of the environment do not count in a setuid program (secure_getenv). The Go client has
+ * the same rules.
+ *
+ * All is looked up anew each time: a daemon may have been started meanwhile. libgoroce-sys.so does so for each path
+ * that may be in the daemon's tree, from within the program's own open or stat, so daemon_paths allocates no memory,
+ * and calls no function that would lead back to it. Descriptors here are of directories as places only, or closed in
+ * a moment; a child that inherits one has no right by it.
+ */
 #include "client.h"
 
 #include <fcntl.h>
@@ -34,7 +44,9 @@ static bool same(const struct stat *a, const struct stat *b)
 }
 
 /* kept reports whether only root and this user can put another directory in the place of an open one. It looks at all
- * that are above. */
+ * that are above, up to "/". It goes up by "..", from descriptor to descriptor, so nobody can exchange a directory of
+ * the path between two looks. Where ".." leads nowhere before "/" is reached, the place is not known, and so not
+ * good. */
 static bool kept(int fd, const struct stat *root)
 {
 	struct stat s, up;
@@ -118,13 +130,16 @@ static unsigned long long netns_of(const char *path)
 	return strtoull(text, NULL, 10);
 }
 
+/* Where a daemon may listen, the first choice first. */
 struct places {
-	char (*paths)[PATH_LEN];
+	char (*paths)[PATH_LEN]; /* DAEMON_PATHS of them */
 	int n;
 	unsigned long long own, other; /* network namespaces: this one, and that of a daemon that was passed over */
 };
 
-/* add_path adds a path unless its daemon says that it is in another network namespace. */
+/* add_path adds a path unless its daemon says that it is in another network namespace: its devices are those of
+ * another network. A daemon that does not say so, or has not been started yet, is a place to try. A path that is too
+ * long for a socket is none. */
 static void add_path(struct places *to, const char *path, int len)
 {
 	unsigned long long theirs;
@@ -191,6 +206,8 @@ int daemon_paths(char paths[DAEMON_PATHS][PATH_LEN])
 	return to.n;
 }
 
+/* daemon_hello agrees on the version of the protocol, and has the names of the daemon's devices. It is the first
+ * request on each connection. EPROTO: the daemon speaks another version, or says what cannot be. */
 int daemon_hello(struct control *c, struct goroce_hello_reply *r)
 {
 	struct goroce_hello hello = {GOROCE_MAGIC, GOROCE_VERSION, GOROCE_VERSION};
@@ -204,7 +221,7 @@ int daemon_hello(struct control *c, struct goroce_hello_reply *r)
 	return err;
 }
 
-/* silent reports whether the user wants no advice, or has had it. */
+/* silent reports whether the user wants no advice, or has had it. Programs list devices often: one line is enough. */
 static bool silent(void)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -212,7 +229,7 @@ static bool silent(void)
 	return quiet() || atomic_flag_test_and_set(&told);
 }
 
-/* missing says once what to start. */
+/* missing says once what to start, and what was passed over on the way: path and err are those of the last place. */
 static void missing(const char *path, int err, const struct places *p)
 {
 	char run[PATH_MAX], passed[160] = "";

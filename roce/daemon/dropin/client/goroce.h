@@ -1,19 +1,35 @@
-/* The daemon's local protocol, version 4: what docs/abi.md declares. */
+/*
+ * The daemon's local protocol, version 4: what docs/abi.md declares. That page says what each message does. The
+ * declarations stand here as they stand there, block by block and with their comments, and TestVerbsProtocol
+ * (tests/dropin) compares both: change them together. Package roce/daemon/abi has the same in Go.
+ *
+ * A message on the control socket is a goroce_header and a body, in one packet. The structs go over the socket, and
+ * lie in shared memory, as the compiler lays them out: in the byte order of the machine, fields on their natural
+ * boundaries, and with fields named reserved where there would be padding. A handle is a number of one connection; 0
+ * is none. Texts are padded with zero bytes, and one that fills its array may have none at its end.
+ */
 #ifndef GOROCE_H
 #define GOROCE_H
 
 #include <stdint.h>
 
 #define GOROCE_VERSION 4
-#define GOROCE_MAX_MESSAGE 16384
-#define GOROCE_MAX_FDS 16
+#define GOROCE_MAX_MESSAGE 16384 /* bytes of a packet, with the header */
+#define GOROCE_MAX_FDS 16        /* descriptors that come with a packet */
 
+/*
+ * Requests. Numbers that are missing are of requests that neither library makes: a program in C reads the device's
+ * clock by CLOCK_MONOTONIC, address handles are not modified, librdmacm asks for no delay, and a membership is left
+ * by closing it.
+ */
 enum goroce_op {
+	/* The connection, and the device that is open on it. */
 	GOROCE_HELLO = 1,
 	GOROCE_OPEN = 2,
 	GOROCE_QUERY_PORT = 3,
 	GOROCE_QUERY_GIDS = 4,
 	GOROCE_QUERY_PKEY = 5,
+	/* Objects of verbs. Those with rings bring the memory for them along. */
 	GOROCE_ALLOC_PD = 7,
 	GOROCE_ALLOC_XRCD = 8,
 	GOROCE_CREATE_CHANNEL = 9,
@@ -32,6 +48,7 @@ enum goroce_op {
 	GOROCE_ATTACH = 23,
 	GOROCE_DETACH = 24,
 	GOROCE_CLOSE = 25,
+	/* The connection manager. Behind the body of a request about an ID a goroce_cm_scope names its channel. */
 	GOROCE_OPEN_CM = 26,
 	GOROCE_CREATE_CM_ID = 27,
 	GOROCE_TAKE_EVENT = 28,
@@ -50,6 +67,7 @@ enum goroce_op {
 	GOROCE_SET_OPTION = 43,
 	GOROCE_QUERY_CM_ID = 44,
 	GOROCE_MIGRATE = 45,
+	/* Of all kinds: a new request gets the next number. */
 	GOROCE_QUERY_DEVICE = 46,
 	GOROCE_READ_COUNTERS = 47,
 	GOROCE_OPEN_QP = 48,
@@ -64,6 +82,11 @@ struct goroce_header {
 	uint32_t seq;    /* of a request; the reply has the same */
 };
 
+/*
+ * Beginning: hello, then open device, then share doorbells, each once. A client that has no QPs, such as
+ * libgoroce-sys.so, leaves out the doorbells. The reply to open brings the socket of asynchronous events, that to
+ * share doorbells an eventfd for each shard, by which a sleeping shard is woken.
+ */
 #define GOROCE_MAGIC 0x6F726F67
 
 struct goroce_hello {
@@ -101,6 +124,8 @@ struct goroce_open_reply {
 	uint32_t doorbells; /* for each shard */
 };
 
+/* Events come as packets on sockets of their own, so that a program can poll them. What the socket has no room for
+ * waits in the daemon, which never blocks for a client. */
 struct goroce_event {      /* a packet on the socket of events */
 	uint32_t type;     /* ibv_event_type */
 	uint32_t object;   /* handle; 0 for the device */
@@ -110,6 +135,7 @@ struct goroce_completion { /* a packet on a channel's socket */
 	uint32_t cq;       /* which was armed, and has a completion */
 };
 
+/* Asking. Lists, of GIDs and of counters, have as many entries as fit into the length of the reply. */
 struct goroce_port {
 	uint32_t port;  /* 1 */
 	uint32_t index; /* of the partition table */
@@ -145,6 +171,12 @@ struct goroce_counter {
 	uint32_t reserved;
 };
 
+/*
+ * Objects of verbs. Rights, masks, states, types and opcodes have the numbers of verbs (infiniband/verbs.h), path
+ * MTUs are in bytes, P_Keys, keys and QPNs are plain numbers. A reply of goroce_ring names what was made, and where
+ * in the memfd of the request its rings are. What is closed is gone when the reply is there: the daemon reads and
+ * writes its memory no more.
+ */
 struct goroce_object {
 	uint32_t handle;
 };
@@ -297,6 +329,11 @@ struct goroce_group {
 	uint8_t  gid[16];
 };
 
+/*
+ * The connection manager (libgoroce-sys.so). An event channel has a socket that is readable while events wait; the
+ * events themselves are taken by requests. A request of a peer brings a new ID, whose handle comes with the event.
+ * Times are in nanoseconds, ports and IPv6 scopes plain numbers, addresses in network byte order.
+ */
 #define GOROCE_CM_ALL_DEVICES 1
 
 struct goroce_open_cm {
@@ -403,6 +440,12 @@ struct goroce_cm_event {
 	uint8_t                info[72], private_data[200];
 };
 
+/*
+ * Rings, in memory that both sides write (go doc ./qp/ring). A ring begins with the header, which the daemon has
+ * written before it replies; then come the lines of the producer's index, the consumer's index and the wake word,
+ * each of 64 bytes, and from byte 256 on the slots. A slot has slot_size bytes, a multiple of 64. Offsets are those
+ * of lib.h (RING_PRODUCER and its like).
+ */
 struct goroce_ring_header {
 	uint32_t magic; /* 0x474E4952 */
 	uint16_t version, kind;
@@ -439,6 +482,8 @@ struct goroce_cq_slot {
 	uint64_t reserved3[2];
 };
 
+/* Doorbells, in memory that both sides write: a buffer for each shard, which begins with this header. Behind it are
+ * the wake word, the summary and the bits of QPs (verbs/doorbell.c). */
 struct goroce_doorbells_header {
 	uint32_t magic; /* 0x4C4C4542 */
 	uint16_t version, reserved;
