@@ -1,8 +1,13 @@
 /*
  * The calls that librdmacm makes on a channel's descriptor, and on the kernel's RDMA devices.
  *
- * Netlink would answer with the kernel's devices, and with their number of rdma_cm's character device: librdmacm would
- * mix them with those of the daemon, or refuse the descriptor.
+ * Netlink would answer with the kernel's devices, and with their number of rdma_cm's character device: librdmacm
+ * would mix them with those of the daemon, or refuse the descriptor. Without netlink it reads the ABI's version in
+ * sysfs, which is the daemon's tree, and compares nothing but that what it has opened is a character device
+ * (open_cdev).
+ *
+ * Every call of the program's comes here. Until there is a channel in the process, one to libc costs a load of a flag
+ * more than without this library.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +20,7 @@
 #include "cm.h"
 #include "sys.h"
 
+/* write to a channel is a command; it returns the whole length, as ucma_write does, or -1 with errno. */
 EXPORT ssize_t write(int fd, const void *buf, size_t len)
 {
 	int err;
@@ -29,7 +35,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t len)
 	return (ssize_t)len;
 }
 
-/* A channel may come from another process. */
+/* A channel may come from another process, in a message: from then on write must look for it. */
 EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	ssize_t n = NEXT(recvmsg)(fd, msg, flags);

@@ -1,4 +1,8 @@
-/* Descriptors of event channels: open, and what tells them from others. */
+/*
+ * Descriptors of event channels: open, and what tells them from others. cm.h says why there is no table of them. All
+ * that is known of a channel is in the name of its socket, which lasts as long as the socket, is the same for all
+ * descriptors of it, and can be read without a lock in any process that has one.
+ */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
@@ -15,6 +19,9 @@
 #include "cm.h"
 #include "sys.h"
 
+/* Set with the first channel, and never cleared: descriptors may be duplicated and closed in ways that the library
+ * does not see. A child inherits it with the descriptors. The load is relaxed, as whoever has a descriptor has got it
+ * after it was set. */
 static atomic_bool used;
 
 bool cm_used(void)
@@ -28,7 +35,8 @@ static const char name_pattern[] = "goroce-cm/hhhhhhhhhhhhhhhh/hhhhhhhh/hhhhhhhh
 
 enum { NAME_LEN = sizeof(name_pattern) - 1 };
 
-/* name_of reads the name of a socket into text; false if it is not that of a channel. */
+/* name_of reads the name of a socket into text; false if it is not that of a channel. It leaves errno alone, as calls
+ * that succeed do. All of the name is compared: programs may have sockets whose names begin alike. */
 static bool name_of(int fd, char text[NAME_LEN + 1])
 {
 	struct sockaddr_un at;
@@ -58,6 +66,7 @@ bool cm_is_channel(int fd)
 	return name_of(fd, text);
 }
 
+/* Only the first channel needs to be found: afterwards all descriptors are looked at. */
 void cm_received(struct msghdr *msg)
 {
 	for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
@@ -75,6 +84,7 @@ void cm_received(struct msghdr *msg)
 	}
 }
 
+/* cm_find: a connection whose daemon has ended is found, too, as commands go on to be answered then (cm_ended). */
 int cm_find(int fd, struct cm_channel *ch)
 {
 	char text[NAME_LEN + 1];
@@ -89,6 +99,9 @@ int cm_find(int fd, struct cm_channel *ch)
 	return ch->session ? 0 : EACCES;
 }
 
+/* cm_drain takes the one message that the daemon has said there is to take, if it has. It stands there while events
+ * wait. The daemon says so once, when no event is left: a later event has a message of its own, and one stays if both
+ * are there. */
 void cm_drain(int fd, uint32_t messages)
 {
 	struct goroce_cm_signal signal;
@@ -99,7 +112,8 @@ void cm_drain(int fd, uint32_t messages)
 
 enum { ADDR_LEN = offsetof(struct sockaddr_un, sun_path) + 1 + NAME_LEN };
 
-/* name gives a socket a name of a channel's. */
+/* name gives a socket a name of a channel's. The last number is random: another process could take a name that it can
+ * guess. */
 static int name(int fd, const struct cm_session *s, uint32_t handle, struct sockaddr_un *at)
 {
 	uint64_t rest;
@@ -113,7 +127,10 @@ static int name(int fd, const struct cm_session *s, uint32_t handle, struct sock
 
 /*
  * cm_silence replaces the channel's socket, on which poll would report the end of the daemon for ever. The new socket
- * has a name of this channel, too. It is connected to itself, and so takes no messages of others: it is never readable.
+ * has a name of this channel, too. It is connected to itself, and so takes no messages of others: it is never
+ * readable. The exchange is one step (dup3), as the program may close or duplicate descriptors meanwhile. A duplicate
+ * that the program has made before is replaced when GET_EVENT fails on it, too. If there is no descriptor left, all
+ * stays as it is.
  */
 void cm_silence(const struct cm_channel *ch)
 {
@@ -132,7 +149,8 @@ void cm_silence(const struct cm_channel *ch)
 	close(quiet);
 }
 
-/* set_up gives the socket its name, and the flags of open. */
+/* set_up gives the socket its name, and the flags of open: the reply has brought it close-on-exec, and the daemon has
+ * made it non-blocking. */
 static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags)
 {
 	struct sockaddr_un at;
@@ -146,6 +164,8 @@ static int set_up(int fd, const struct cm_session *s, uint32_t handle, int flags
 	return 0;
 }
 
+/* open_channel opens a channel of the daemon. To close the descriptor is to close the channel, also after a failure
+ * here. */
 static int open_channel(int flags, int *fd)
 {
 	const struct goroce_open_cm how = { .flags = GOROCE_CM_ALL_DEVICES };
@@ -166,6 +186,7 @@ static int open_channel(int flags, int *fd)
 	return err;
 }
 
+/* sys_cm: to look at the file (O_PATH) opens no channel. The path is one in the tree, after sys_map. */
 bool sys_cm(const char *path, int flags, int *fd)
 {
 	static const char end[] = ".d/dev/infiniband/rdma_cm";

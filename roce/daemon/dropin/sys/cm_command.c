@@ -2,6 +2,10 @@
  * The commands that are written to a channel (rdma/rdma_user_cm.h), except QUERY, QUERY_ROUTE (cm_query.c) and
  * GET_EVENT (cm_event.c). Lengths and errno are those of the kernel's ucma.c, but a command that is shorter than its
  * structure is refused, where ucma.c reads beyond its end. Bytes behind the structure are ignored.
+ *
+ * A command comes by write: cm_run copies it, and a function of the table below carries it out in the thread that
+ * writes. Most are a request to the daemon. That looks whether the ID is on the channel that the command was written
+ * to: ENOENT if there is no such ID, EINVAL if it is on another channel. Responses go to the address in the command.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +22,8 @@ enum { QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10, QPS_ERR = 6 
 enum { OPTION_PATH_MTU = 0x10001, MTU_4096 = 5 }; /* the daemon's option, in bytes; a code in a path record */
 enum { REJ_CONSUMER = 28, REJ_VENDOR_OPTION = 35, MAX_ACK_TIMEOUT = 31 };
 
-/* copy copies between this process's memory and itself; the kernel checks the addresses. */
+/* copy copies between this process's memory and itself; the kernel checks the addresses, as it does for its own
+ * device: a command with a wrong address is EFAULT, and no SIGSEGV. */
 static int copy(struct iovec *to, struct iovec *from, size_t len, bool in)
 {
 	ssize_t n;
@@ -48,12 +53,14 @@ int cm_copy_out(uint64_t to, const void *from, size_t len)
 	return copy(&dst, &src, len, false);
 }
 
+/* cm_respond: programs that are older than a field of the response have no room for it, and do not get it. */
 int cm_respond(const struct cm_command *c, uint64_t to, const void *response, size_t len)
 {
 	return cm_copy_out(to, response, len < c->out ? len : c->out);
 }
 
-/* cm_writable returns EFAULT if a response could not be written: the event that it is for would be lost. */
+/* cm_writable returns EFAULT if a response could not be written: the event that it is for would be lost. It writes
+ * what is there already. */
 int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 {
 	char there[CM_MAX_COMMAND];
@@ -66,7 +73,9 @@ int cm_writable(const struct cm_command *c, uint64_t to, size_t len)
 	return err ? err : cm_copy_out(to, there, len);
 }
 
-/* cm_request asks the daemon. Where the kernel's ucma.c has another errno than verbs, it returns that of ucma.c. */
+/* cm_request asks the daemon. The thread waits for the answer, which the daemon gives without asking anybody: what a
+ * peer says, or the network, is told by an event. Where the kernel's ucma.c has another errno than verbs, it returns
+ * that of ucma.c. */
 int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t len, void *reply, size_t size)
 {
 	int err = cm_ask(c->ch.session, op, body, len, reply, size);
@@ -80,7 +89,8 @@ int cm_request(const struct cm_command *c, uint16_t op, const void *body, size_t
 	return err;
 }
 
-/* scoped makes a request about an ID, or a membership, that must be on a channel. */
+/* scoped makes a request about an ID, or a membership, that must be on a channel: the daemon takes the scope from
+ * behind the body (docs/abi.md, "Connections by address"). */
 static int scoped(const struct cm_command *c, struct goroce_cm_scope scope, uint16_t op, const void *body, size_t len,
 		  void *reply, size_t size)
 {
@@ -98,7 +108,8 @@ int cm_request_id(const struct cm_command *c, uint16_t op, const void *body, siz
 	return scoped(c, (struct goroce_cm_scope){ .channel = c->ch.handle }, op, body, len, reply, size);
 }
 
-/* close_handle ends an ID, or a membership, and returns how many of its events were taken. */
+/* close_handle ends an ID, or a membership, and returns how many of its events were taken. Those that the program has
+ * not taken vanish: if they were the last of the channel, it must not be readable any more. */
 static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t membership, uint32_t *events)
 {
 	struct goroce_cm_scope scope = { .channel = c->ch.handle, .membership = membership };
@@ -113,7 +124,7 @@ static int close_handle(const struct cm_command *c, uint32_t handle, uint32_t me
 	return 0;
 }
 
-/* made_handle tells the program a new handle. One that it cannot be told is closed. */
+/* made_handle tells the program a new handle. One that it cannot be told is closed, as ucma.c does. */
 static int made_handle(const struct cm_command *c, uint64_t response, uint32_t handle, uint32_t membership)
 {
 	struct rdma_ucm_create_id_resp resp = { .id = handle };
@@ -125,6 +136,8 @@ static int made_handle(const struct cm_command *c, uint64_t response, uint32_t h
 	return err;
 }
 
+/* create_id makes an ID on the channel. The port space says of which type its QPs are, but for RDMA_PS_IB. It is
+ * noted in cm_ids, not bound to a device yet. */
 static int create_id(struct cm_command *c)
 {
 	const struct rdma_ucm_create_id *in = (void *)c->in;
@@ -160,6 +173,9 @@ static int create_id(struct cm_command *c)
 	return err;
 }
 
+/* destroy_id ends an ID, and says how many of its events were taken: rdma_destroy_id waits until so many are
+ * acknowledged. Once the daemon has ended the count kept here is told, so that the program does not keep IDs for
+ * ever. */
 static int destroy_id(struct cm_command *c)
 {
 	const struct rdma_ucm_destroy_id *in = (void *)c->in;
@@ -176,6 +192,7 @@ static int destroy_id(struct cm_command *c)
 	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
+/* leave ends a membership, whose number has come from a join. The command has the structure of DESTROY_ID. */
 static int leave(struct cm_command *c)
 {
 	const struct rdma_ucm_destroy_id *in = (void *)c->in;
@@ -185,7 +202,8 @@ static int leave(struct cm_command *c)
 	return err ? err : cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
-/* held_here reports whether this machine has an address, as far as its own sockets go. */
+/* held_here reports whether this machine has an address, as far as its own sockets go. It binds a socket of UDP to
+ * find out, to any port. */
 static bool held_here(const void *addr)
 {
 	union {
@@ -206,6 +224,9 @@ static bool held_here(const void *addr)
 	return held;
 }
 
+/* bind_to binds an ID. Linux looks for the interface of the address first, and for a device on it then: an address of
+ * nobody is EADDRNOTAVAIL, one of an interface without a device ENODEV. The daemon knows its devices only. A
+ * link-local address without a scope is EINVAL. An ID with an unspecified address is on no device of its own. */
 static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 {
 	struct goroce_cm_bind r = { .id = id };
@@ -222,6 +243,8 @@ static int bind_to(struct cm_command *c, uint32_t id, const void *addr)
 	return err;
 }
 
+/* bind_ip and bind_any differ in the room for the address. librdmacm writes the second one only where addresses of
+ * AF_IB work, which they do not here; other programs may. So it is with resolve_ip and resolve_addr. */
 static int bind_ip(struct cm_command *c)
 {
 	const struct rdma_ucm_bind_ip *in = (void *)c->in;
@@ -229,7 +252,8 @@ static int bind_ip(struct cm_command *c)
 	return bind_to(c, in->id, &in->addr);
 }
 
-/* fits reports whether an address has the size that its family has. */
+/* fits reports whether an address has the size that its family has. Other families are none here. librdmacm binds an
+ * ID to an address of AF_IB at its beginning to learn whether that is possible, and does without when it fails. */
 static bool fits(const void *addr, uint16_t size)
 {
 	struct goroce_cm_addr a;
@@ -246,7 +270,7 @@ static int bind_any(struct cm_command *c)
 	return bind_to(c, in->id, &in->addr);
 }
 
-/* resolve resolves an address; from has family 0 if there is none. */
+/* resolve resolves an address; from has family 0 if there is none. What comes of it is told by an event. */
 static int resolve(struct cm_command *c, uint32_t id, uint32_t timeout_ms, const void *from, const void *to)
 {
 	struct goroce_cm_resolve r = { .id = id, .timeout_ns = timeout_ms * INT64_C(1000000) };
@@ -283,7 +307,8 @@ static int resolve_route(struct cm_command *c)
 	return cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 }
 
-/* param converts the parameters of a connection. */
+/* param converts the parameters of a connection. How much private data there may be depends on the message and the
+ * port space, which the daemon checks; flow control is not of RoCE. */
 static int param(const struct rdma_ucm_conn_param *from, struct goroce_cm_connect *to)
 {
 	if (from->private_data_len > sizeof(to->private_data))
@@ -302,6 +327,8 @@ static int param(const struct rdma_ucm_conn_param *from, struct goroce_cm_connec
 	return 0;
 }
 
+/* connect_to asks the peer for a connection. Without valid parameters it is EINVAL, as in ucma.c; accept has a use
+ * for them. */
 static int connect_to(struct cm_command *c)
 {
 	const struct rdma_ucm_connect *in = (void *)c->in;
@@ -312,6 +339,7 @@ static int connect_to(struct cm_command *c)
 	return cm_request_id(c, GOROCE_CONNECT, &r, sizeof(r), NULL, 0);
 }
 
+/* listen_on: librdmacm passes an int on, so a negative backlog is a number above INT32_MAX here. */
 static int listen_on(struct cm_command *c)
 {
 	const struct rdma_ucm_listen *in = (void *)c->in;
@@ -322,7 +350,9 @@ static int listen_on(struct cm_command *c)
 	return cm_request_id(c, GOROCE_LISTEN, &r, sizeof(r), NULL, 0);
 }
 
-/* accept_or_establish accepts a request; without parameters, it sends the RTU that answers the peer's REP. */
+/* accept_or_establish accepts a request; without parameters, it sends the RTU that answers the peer's REP (librdmacm
+ * does so when it has changed the state of the QP itself). With the request the ID gets its cookie: events before
+ * that were not for the program, which did not know the ID yet. */
 static int accept_or_establish(struct cm_command *c)
 {
 	const struct rdma_ucm_accept *in = (void *)c->in;
@@ -340,6 +370,7 @@ static int accept_or_establish(struct cm_command *c)
 	return err;
 }
 
+/* reject refuses a request. Older programs have a reserved field in place of the reason, which is 0. */
 static int reject(struct cm_command *c)
 {
 	const struct rdma_ucm_reject *in = (void *)c->in;
@@ -353,6 +384,7 @@ static int reject(struct cm_command *c)
 	return cm_request_id(c, GOROCE_REJECT, &r, sizeof(r), NULL, 0);
 }
 
+/* disconnect sends a DREQ, or the reply to one of the peer's. */
 static int disconnect(struct cm_command *c)
 {
 	const struct rdma_ucm_disconnect *in = (void *)c->in;
@@ -361,6 +393,7 @@ static int disconnect(struct cm_command *c)
 	return cm_request_id(c, GOROCE_DISCONNECT, &r, sizeof(r), NULL, 0);
 }
 
+/* init_qp_attr returns the attributes for a change of the QP's state, which librdmacm then makes by ibv_modify_qp. */
 static int init_qp_attr(struct cm_command *c)
 {
 	const struct rdma_ucm_init_qp_attr *in = (void *)c->in;
@@ -378,6 +411,7 @@ static int init_qp_attr(struct cm_command *c)
 	return cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
+/* set_value sets an option of the daemon's, of which those of RDMA_OPTION_ID are some. */
 static int set_value(struct cm_command *c, uint32_t id, uint32_t which, int64_t value)
 {
 	struct goroce_cm_value r = { .id = id, .which = which, .value = value };
@@ -385,7 +419,8 @@ static int set_value(struct cm_command *c, uint32_t id, uint32_t which, int64_t 
 	return cm_request_id(c, GOROCE_SET_OPTION, &r, sizeof(r), NULL, 0);
 }
 
-/* set_id_option sets an option of RDMA_OPTION_ID, whose numbers the daemon has. */
+/* set_id_option sets an option of RDMA_OPTION_ID, whose numbers the daemon has. Lengths must be exact, as in ucma.c:
+ * a byte or an int, by the option. An ACK timeout has 5 bits. */
 static int set_id_option(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
@@ -413,7 +448,8 @@ static int set_id_option(struct cm_command *c)
 
 /*
  * take_path resolves the route of an ID as a path record of the subnet administration has it (IBTA 15.2.5.16). The
- * addresses are the ID's; RoCE has the traffic class and the MTU, too.
+ * addresses are the ID's; RoCE has the traffic class and the MTU, too. An MTU of 0 leaves the one of the route. Then
+ * the ID is as if its route had been resolved, and the program gets the event of that.
  */
 static int take_path(struct cm_command *c, uint32_t id, const uint8_t record[64])
 {
@@ -426,7 +462,8 @@ static int take_path(struct cm_command *c, uint32_t id, const uint8_t record[64]
 	return err ? err : cm_request_id(c, GOROCE_RESOLVE_ROUTE, &r, sizeof(r), NULL, 0);
 }
 
-/* set_path takes the route that the program has found. */
+/* set_path takes the route that the program has found, from a list of path records: the first that is the primary
+ * path, for both directions and for the connection manager's messages, as in ucma.c. */
 static int set_path(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
@@ -445,6 +482,7 @@ static int set_path(struct cm_command *c)
 	return EINVAL;
 }
 
+/* set_option: ENOSYS for levels and options that are unknown, as in ucma.c. No option is as long as 4096 bytes. */
 static int set_option(struct cm_command *c)
 {
 	const struct rdma_ucm_set_option *in = (void *)c->in;
@@ -458,6 +496,8 @@ static int set_option(struct cm_command *c)
 	return ENOSYS;
 }
 
+/* notify tells the connection manager of an event of the QP: after IBV_EVENT_COMM_EST it takes the connection for
+ * established. */
 static int notify(struct cm_command *c)
 {
 	const struct rdma_ucm_notify *in = (void *)c->in;
@@ -466,6 +506,8 @@ static int notify(struct cm_command *c)
 	return cm_request_id(c, GOROCE_NOTIFY, &r, sizeof(r), NULL, 0);
 }
 
+/* join asks for membership in a group. The event of it has the cookie of the membership, whose number the program is
+ * told. */
 static int join(struct cm_command *c, uint32_t id, const void *addr, uint64_t cookie, uint64_t response)
 {
 	struct goroce_cm_bind r = { .id = id, .cookie = cookie };
@@ -496,7 +538,9 @@ static int join_any(struct cm_command *c)
 	return join(c, in->id, &in->addr, in->uid, in->response);
 }
 
-/* migrate moves an ID from the channel that the command names to the one that it is written to. */
+/* migrate moves an ID from the channel that the command names to the one that it is written to, with its events. It
+ * says how many were taken before: rdma_migrate_id waits until these are acknowledged. If none is left on the old
+ * channel, that must not be readable any more. */
 static int migrate(struct cm_command *c)
 {
 	const struct rdma_ucm_migrate_id *in = (void *)c->in;
@@ -521,10 +565,12 @@ static int migrate(struct cm_command *c)
 	return cm_respond(c, in->response, &resp, sizeof(resp));
 }
 
-/* Without the fields that newer programs have. */
+/* Lengths of structures, which have grown: BEFORE is that without the fields which only newer programs have, WHOLE
+ * that of a structure which has always been as long. */
 #define BEFORE(type, field) offsetof(struct type, field)
 #define WHOLE(type) sizeof(struct type)
 
+/* By the number of the command. GET_OPTION is not in use, in the kernel neither. */
 static const struct {
 	int (*run)(struct cm_command *c);
 	size_t in, out; /* the least length of the command, and room for the response */
@@ -559,6 +605,9 @@ static const struct {
 _Static_assert(WHOLE(rdma_ucm_accept) <= CM_MAX_COMMAND && WHOLE(rdma_ucm_resolve_addr) <= CM_MAX_COMMAND,
 	       "no command is longer");
 
+/* cm_run runs a command, and returns its errno. The checks and their order are those of ucma_write and of the
+ * functions that it calls: an unknown command is EINVAL, one that has no function ENOSYS, too little room for the
+ * response ENOSPC. What newer programs have behind the structure is not looked at. */
 int cm_run(int fd, const void *buf, size_t len)
 {
 	struct rdma_ucm_cmd_hdr h;

@@ -1,4 +1,8 @@
-/* The kernel's structures from the daemon's, and addresses both ways. */
+/*
+ * The kernel's structures from the daemon's, and addresses both ways. The daemon's numbers are in the byte order of
+ * the machine, MTUs in bytes; the kernel's structures have addresses and ports big-endian, and MTUs as codes. What
+ * RoCE has not (LIDs, service levels, alternate paths) is zero.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,7 +13,8 @@
 
 enum { IPV4_AT = 12 }; /* in the 16 bytes of an address */
 
-/* cm_addr_in converts a sockaddr of IPv4 or IPv6; false for another family. */
+/* cm_addr_in converts a sockaddr of IPv4 or IPv6; false for another family. It reads as many bytes as a sockaddr_in6
+ * has, which all commands have room for. The flow label of IPv6 is not used. */
 bool cm_addr_in(const void *sockaddr, struct goroce_cm_addr *to)
 {
 	union {
@@ -62,11 +67,13 @@ bool cm_addr_any(const struct goroce_cm_addr *a)
 	return !a->family || memcmp(a->ip, any, sizeof(any)) == 0;
 }
 
+/* cm_addr_link_local: fe80::/10. Such an address says nothing without the interface. */
 bool cm_addr_link_local(const struct goroce_cm_addr *a)
 {
 	return a->family == 6 && a->ip[0] == 0xFE && (a->ip[1] & 0xC0) == 0x80;
 }
 
+/* cm_ah_out: in RoCE each address has a GRH, so it is global. */
 void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to)
 {
 	memset(to, 0, sizeof(*to));
@@ -79,7 +86,7 @@ void cm_ah_out(const struct goroce_ah *from, struct ib_uverbs_ah_attr *to)
 	to->port_num = (uint8_t)from->port;
 }
 
-/* cm_mtu returns the code of a path MTU. */
+/* cm_mtu returns the code of a path MTU, ib_mtu: 1 for 256 bytes, or for an ID that has no route, to 5 for 4096. */
 uint8_t cm_mtu(uint32_t bytes)
 {
 	uint8_t code = 1;
@@ -89,6 +96,7 @@ uint8_t cm_mtu(uint32_t bytes)
 	return code;
 }
 
+/* cm_qp_attr_out: the mask says which attributes librdmacm is to set; the numbers of the bits are those of verbs. */
 void cm_qp_attr_out(const struct goroce_qp_attr *from, struct ib_uverbs_qp_attr *to)
 {
 	memset(to, 0, sizeof(*to));

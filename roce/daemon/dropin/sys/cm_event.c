@@ -1,4 +1,11 @@
-/* GET_EVENT: the next event of a channel, which the program waits for unless the descriptor has O_NONBLOCK. */
+/*
+ * GET_EVENT: the next event of a channel, which the program waits for unless the descriptor has O_NONBLOCK. Events
+ * are at the daemon, and asked for one by one. The socket has a message while events wait there, for poll and for
+ * waiting here; the message is taken off when the daemon says that no event is left. Several threads may wait on one
+ * channel: each asks again when it has been woken, and may find that another was faster.
+ *
+ * When the daemon has ended, events are made here from what the process knows of its IDs.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,6 +20,7 @@ enum { ADDR_RESOLVED = 0, CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, ESTABLISHED
        MULTICAST_JOIN = 12, MULTICAST_ERROR = 13 };
 enum { QPT_UD = 4 };
 
+/* private_len bounds what the daemon says by what there is. */
 static uint8_t private_len(const struct goroce_cm_event *e)
 {
 	size_t n = e->param.private_len;
@@ -45,6 +53,8 @@ static void ud_out(const struct goroce_cm_event *e, struct rdma_ucm_ud_param *to
 	memcpy(to->private_data, e->private_data, to->private_data_len);
 }
 
+/* event_out writes the response. librdmacm finds the ID, or the membership, by uid, the program's cookie. A connect
+ * request has the cookie of the listener, and the number of the new ID. */
 static void event_out(const struct goroce_cm_event *e, struct rdma_ucm_event_resp *to)
 {
 	memset(to, 0, sizeof(*to));
@@ -60,7 +70,9 @@ static void event_out(const struct goroce_cm_event *e, struct rdma_ucm_event_res
 		conn_out(e, &to->param.conn);
 }
 
-/* wait waits until the socket is readable, as its flags and the handlers of signals say. */
+/* wait waits until the socket is readable, as its flags and the handlers of signals say: EAGAIN with O_NONBLOCK,
+ * EINTR after a handler without SA_RESTART. The message stays for others. The end of the socket is that of the
+ * daemon. */
 static int wait(const struct cm_channel *ch)
 {
 	char byte;
@@ -73,7 +85,8 @@ static int wait(const struct cm_channel *ch)
 	return 0;
 }
 
-/* removal makes the next event of a channel whose daemon has ended. */
+/* removal makes the next event of a channel whose daemon has ended: one for each ID that is on a device. After the
+ * last one it is EIO, each time. */
 static int removal(const struct cm_channel *ch, struct goroce_cm_event *e)
 {
 	struct cm_id id;
@@ -124,6 +137,7 @@ static int next(const struct cm_command *c, struct goroce_cm_event *e)
 	}
 }
 
+/* cm_get_event looks at the address of the response first: an event that was taken cannot be given back. */
 int cm_get_event(struct cm_command *c)
 {
 	const struct rdma_ucm_get_event *in = (void *)c->in;

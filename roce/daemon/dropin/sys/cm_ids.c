@@ -1,6 +1,10 @@
 /*
  * What a process knows of its IDs, for the time when the daemon has ended: which of them were bound to a device, for
  * RDMA_CM_EVENT_DEVICE_REMOVAL, and how many events each has had, for which rdma_destroy_id waits.
+ *
+ * As long as the daemon is there it alone counts: this is not asked. An ID is added when it is created, or when the
+ * request that it is for is delivered, and taken out when it is destroyed. IDs that a program leaves to the end of
+ * their channel stay in the table: nobody can ask for them any more.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,6 +29,8 @@ static struct cm_id_entry **place(struct cm_ids *t, uint32_t handle)
 	return p;
 }
 
+/* cm_ids_add adds an ID, whose handle the daemon has not used before on this connection. ENOMEM if there is no
+ * memory. */
 int cm_ids_add(struct cm_ids *t, struct cm_id id)
 {
 	struct cm_id_entry *e = malloc(sizeof(*e));
@@ -54,6 +60,8 @@ bool cm_ids_take(struct cm_ids *t, uint32_t handle, struct cm_id *taken)
 	return e != NULL;
 }
 
+/* cm_ids_change calls change with the lock held. An ID that is not known is none of this process's, or could not be
+ * noted. */
 void cm_ids_change(struct cm_ids *t, uint32_t handle, void (*change)(struct cm_id *id, uint64_t value), uint64_t value)
 {
 	struct cm_id_entry *e;
@@ -86,7 +94,8 @@ void cm_id_counted(struct cm_id *id, uint64_t events)
 	id->events += (uint32_t)events;
 }
 
-/* told_next returns a bound ID of a channel that has not heard of the end; NULL if there is none. */
+/* told_next returns a bound ID of a channel that has not heard of the end; NULL if there is none. One without a
+ * cookie is that of a request which the program has not accepted: the kernel drops its events, too. */
 static struct cm_id *told_next(struct cm_ids *t, uint32_t channel)
 {
 	for (size_t i = 0; i < SLOTS; i++) {
@@ -98,6 +107,8 @@ static struct cm_id *told_next(struct cm_ids *t, uint32_t channel)
 	return NULL;
 }
 
+/* cm_ids_removed counts the event as taken, as the daemon would, and in one step with finding it: no two threads tell
+ * of one ID. */
 bool cm_ids_removed(struct cm_ids *t, uint32_t channel, struct cm_id *told)
 {
 	struct cm_id *id;

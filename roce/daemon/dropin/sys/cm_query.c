@@ -1,4 +1,11 @@
-/* QUERY and QUERY_ROUTE: the addresses of an ID, and the path between them. */
+/*
+ * QUERY and QUERY_ROUTE: the addresses of an ID, and the path between them. librdmacm asks after bind and after
+ * events, and takes from the answer on which device the ID is: it compares GUID and index with those of its list
+ * (ibv_get_device_list), so both must be those that libibverbs has. What an ID has not yet is zero.
+ *
+ * RoCE has no subnet administration. The path is made up as cma.c does for RoCE, from the addresses, the traffic
+ * class and the MTU of the route.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
@@ -9,6 +16,8 @@
 
 #include "cm.h"
 
+/* Selector 2 of MTU, rate and lifetime means that the value is exact. The rate is nominal. The lifetime is 2^16 times
+ * 4.096 us. FAMILY_IB is AF_IB. */
 enum { PORT = 1, PKEY = 0xFFFF, EXACTLY = 2, RATE_10_GBPS = 3, PACKET_LIFETIME = 16, FAMILY_IB = 27 };
 
 /* A sockaddr of AF_IB. */
@@ -19,7 +28,7 @@ struct sockaddr_ib {
 	uint64_t service_id, service_id_mask, scope_id;
 };
 
-/* gid_of returns the GID of an address. */
+/* gid_of returns the GID of an address: an IPv4 address is mapped (IBTA A17). */
 static void gid_of(const struct goroce_cm_addr *a, uint8_t gid[16])
 {
 	memcpy(gid, a->ip, 16);
@@ -40,7 +49,7 @@ static int ask(const struct cm_command *c, uint32_t id, struct goroce_cm_id_attr
 	return cm_request_id(c, GOROCE_QUERY_CM_ID, &r, sizeof(r), a, sizeof(*a));
 }
 
-/* routed reports whether an ID has a path. */
+/* routed reports whether an ID has a path: the daemon tells an address handle once the route is resolved. */
 static bool routed(const struct goroce_cm_id_attr *a)
 {
 	static const uint8_t none[16];
@@ -64,6 +73,8 @@ static void path_out(const struct goroce_cm_id_attr *a, struct ib_user_path_rec 
 	to->packet_life_time = PACKET_LIFETIME;
 }
 
+/* cm_query_route answers QUERY_ROUTE: addresses, device and path in one. Older programs have no field for the
+ * device's index. */
 int cm_query_route(struct cm_command *c)
 {
 	const struct rdma_ucm_query *in = (void *)c->in;
@@ -113,6 +124,8 @@ static void query_addr(const struct cm_command *c, const struct goroce_cm_id_att
 	resp->dst_size = cm_addr_out(&a->remote, &resp->dst_addr);
 }
 
+/* gid_out writes an address as one of AF_IB: its GID, and as service ID the port space and the port, of which all
+ * bits count (rdma_get_service_id). It returns the length, 0 for no address. */
 static uint16_t gid_out(const struct goroce_cm_id_attr *a, const struct goroce_cm_addr *of, void *sockaddr)
 {
 	struct sockaddr_ib to = {
@@ -137,7 +150,8 @@ static void query_gid(const struct cm_command *c, const struct goroce_cm_id_attr
 	resp->dst_size = gid_out(a, &a->remote, &resp->dst_addr);
 }
 
-/* record_out writes a path record as it is in messages of the subnet administration (IBTA 15.2.5.16). */
+/* record_out writes a path record as it is in messages of the subnet administration (IBTA 15.2.5.16): big-endian,
+ * LIDs and all else that RoCE has not zero. to has been zeroed. */
 static void record_out(const struct goroce_cm_id_attr *a, uint8_t to[64])
 {
 	const uint32_t flow_hops = htonl(a->ah.flow_label << 8 | a->ah.hop_limit);
@@ -153,6 +167,7 @@ static void record_out(const struct goroce_cm_id_attr *a, uint8_t to[64])
 	to[56] = EXACTLY << 6 | PACKET_LIFETIME;
 }
 
+/* query_path answers with the path record, if there is one and room for it. The number of paths is told in any case. */
 static int query_path(const struct cm_command *c, const struct goroce_cm_id_attr *a, uint64_t response)
 {
 	struct {
@@ -170,6 +185,8 @@ static int query_path(const struct cm_command *c, const struct goroce_cm_id_attr
 	return cm_respond(c, response, &resp, sizeof(resp));
 }
 
+/* cm_query answers QUERY. An ID that is not there comes before an option that is unknown, as in ucma.c. The responses
+ * have different lengths, so the room for that of the option is looked at here, and not by cm_run. */
 int cm_query(struct cm_command *c)
 {
 	const struct rdma_ucm_query *in = (void *)c->in;

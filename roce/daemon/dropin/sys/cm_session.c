@@ -1,6 +1,11 @@
 /*
- * The process's control connection for connections by address. It is made when the first channel is opened, and stays until
- * the process ends. A child after fork makes one of its own.
+ * The process's control connection for connections by address. It is made when the first channel is opened, and stays
+ * until the process ends. A child after fork makes one of its own.
+ *
+ * If the daemon ends, the next channel that is opened makes a connection to the next daemon. The former one is kept,
+ * in a list behind it: its channels still tell their programs of the end. So connections are only ever put in front,
+ * and never freed, and whoever looks for one by its number needs no lock. libibverbs has connections of its own; both
+ * libraries are one process to the daemon.
  */
 #include "../client/client.h"
 
@@ -19,7 +24,7 @@ struct cm_session {
 	struct cm_session *before; /* whose daemon has ended */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* taken to make a connection; forks wait for it */
 static _Atomic(struct cm_session *) current;
 
 static void before_fork(void)
@@ -32,7 +37,9 @@ static void after_fork(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* in_child leaves the connections to the parent. Another thread of the parent may have been using one: it is not freed. */
+/* in_child leaves the connections to the parent. Another thread of the parent may have been using one: it is not
+ * freed. Their descriptors are closed already (fds.c). Channels of the parent belong to none of the child's
+ * connections. */
 static void in_child(void)
 {
 	atomic_store(&current, NULL);
@@ -45,7 +52,8 @@ static void watch_fork(void)
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
-/* open_device opens the daemon's first device. The doorbells are not needed. */
+/* open_device opens the daemon's first device. The doorbells are not needed, nor is the socket of asynchronous
+ * events, which is closed at once: there are no objects that could have any. */
 static int open_device(struct cm_session *s, const char name[64])
 {
 	struct goroce_open_reply r;
@@ -78,6 +86,8 @@ static int take_devices(struct cm_session *s, const struct goroce_hello_reply *h
 	return err;
 }
 
+/* begin connects to the daemon that programs find. After an error there is no connection, but devices may be
+ * allocated. */
 static int begin(struct cm_session *s)
 {
 	struct goroce_hello_reply hello;
@@ -112,7 +122,8 @@ static struct cm_session *new_session(int *err)
 
 /*
  * cm_session returns the connection, and makes it if there is none, or its daemon has ended. Channels of the former one
- * may be in use, so it stays in memory.
+ * may be in use, so it stays in memory. After an error the former one is still the current one. A fork waits while a
+ * connection is made, so that its child has no part of one that is half made.
  */
 struct cm_session *cm_session(int *err)
 {
@@ -138,6 +149,8 @@ struct cm_session *cm_session(int *err)
 	return s;
 }
 
+/* cm_session_of: numbers are random, so that of a parent, or of another process that has sent the descriptor, is not
+ * found. */
 struct cm_session *cm_session_of(uint64_t number)
 {
 	struct cm_session *s = atomic_load(&current);
@@ -147,6 +160,7 @@ struct cm_session *cm_session_of(uint64_t number)
 	return s;
 }
 
+/* cm_device: a number that cannot be stands for the first device, so the result is never NULL. */
 const struct goroce_device_reply *cm_device(const struct cm_session *s, uint32_t device)
 {
 	return &s->devices[device && device <= s->num_devices ? device - 1 : 0];

@@ -1,7 +1,10 @@
 /*
- * Counters are read when their file is opened: this asks the daemon, as a client of
- * its own, by the protocol of docs/abi.md. The file in the tree is there to be
- * listed; what it has is of the time when the daemon wrote it.
+ * Counters are read when their file is opened: this asks the daemon, as a client of its own, by the protocol of
+ * docs/abi.md. The file in the tree is there to be listed; what it has is of the time when the daemon wrote it.
+ *
+ * Each open makes a connection of its own and ends it: nothing is kept between two calls of the program's, which may
+ * close descriptors, fork, or run as another user meanwhile. The socket is the one beside which the tree is, as the
+ * path says.
  */
 #include "../client/client.h"
 
@@ -14,6 +17,7 @@
 
 #define NAME_LEN 64
 
+/* The most counters that a reply has room for. */
 enum { MAX_COUNTERS = (GOROCE_MAX_MESSAGE - sizeof(struct goroce_header)) / sizeof(struct goroce_counter) };
 
 /* A counter's file: SOCKET.d/sys/class/infiniband/DEVICE/ports/PORT/counters/NAME, or where its device is a link to. */
@@ -23,7 +27,8 @@ struct place {
 	bool hw;
 };
 
-/* parse reports whether a path in the tree is a counter's, and which. */
+/* parse reports whether a path in the tree is a counter's, and which. The path is compared as text: one with ".." or
+ * a second slash is libc's, and has the value in the file. */
 static bool parse(const char *path, struct place *p)
 {
 	static const char *const roots[] = { ".d/sys/class/infiniband/", ".d/sys/devices/virtual/infiniband/" };
@@ -55,7 +60,8 @@ static bool parse(const char *path, struct place *p)
 	return true;
 }
 
-/* talk asks for the counters of a port, and returns how many there are, or -1. */
+/* talk asks for the counters of a port, and returns how many there are, or -1 with errno. Opening the device brings a
+ * socket of events, which is not wanted. */
 static int talk(struct control *c, const struct place *p, struct goroce_counter all[MAX_COUNTERS])
 {
 	struct goroce_hello_reply hello;
@@ -95,7 +101,9 @@ static int find(const struct place *p, const struct goroce_counter *all, int n, 
 	return -1;
 }
 
-/* text_file makes a file that has a number, to be read. */
+/* text_file makes a file that has a number, to be read. A memfd can be read again from its beginning, as programs do
+ * with files of sysfs; its value stays that of the time when it was opened. It is the program's, so forks do not
+ * close it. */
 static int text_file(const char *name, uint64_t value, int flags)
 {
 	int fd = memfd_create(name, flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
@@ -130,6 +138,8 @@ static int read_counter(const struct place *p, int flags)
 	return err ? -1 : text_file(p->name, value, flags);
 }
 
+/* sys_counter: lifespan is a file like others, as its value is constant. Where libc is to look at the file only, or
+ * opens a directory, it is left to libc. */
 bool sys_counter(const char *path, int flags, int *fd)
 {
 	struct place p;

@@ -1,4 +1,8 @@
-/* opendir and scandir. */
+/*
+ * opendir and scandir. The stream is one of libc's, of the directory in the tree: readdir and its like need nothing,
+ * and openat by its descriptor finds the tree by what /proc says of that (sys_map_at). scandir is interposed by
+ * itself, since libc's calls its own opendir.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 

@@ -1,4 +1,9 @@
-/* readlink and realpath. What they return are paths in the tree, which are real ones. */
+/*
+ * readlink and realpath. What they return are paths in the tree, which are real ones. Links of the tree are relative,
+ * or lead out of it to files of the machine, such as those of the network interface: so they are right in both
+ * places. A device in /sys/class/infiniband is a link as in the kernel, whose target tells programs that it is
+ * virtual.
+ */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <unistd.h>

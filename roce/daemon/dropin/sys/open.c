@@ -1,6 +1,10 @@
 /*
- * open, openat and fopen, with the names that they have for large files and in
- * programs that are built with _FORTIFY_SOURCE.
+ * open, openat and fopen, with the names that they have for large files and in programs that are built with
+ * _FORTIFY_SOURCE.
+ *
+ * A path of the tree either is a file there, which libc opens by its real path, or one of those that are made when
+ * they are opened (sys_special): counters, rdma_cm's device and attributes of empty GID rows. sys_map returns the
+ * path itself if it is not in the tree, so all others cost a comparison of a few bytes and a call.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +22,8 @@ extern int __openat_2(int dir, const char *path, int flags);
 extern int __open64_2(const char *path, int flags);
 extern int __openat64_2(int dir, const char *path, int flags);
 
-/* MODE_OF takes the third argument of open, which is there if a file may be made. */
+/* MODE_OF takes the third argument of open, which is there if a file may be made. O_TMPFILE has the bit of
+ * O_DIRECTORY, so all of its bits are compared. */
 #define MODE_OF(flags) \
 	({ \
 		mode_t mode_ = 0; \
@@ -91,12 +96,14 @@ extern int __openat64_2(int dir, const char *path, int flags);
 		return f; \
 	}
 
-/* sys_special opens a file that is made when it is opened. */
+/* sys_special opens a file that is made when it is opened. True: that is what the path is, and *fd is the descriptor,
+ * or -1 with errno. The path is one in the tree. */
 static bool sys_special(const char *path, int flags, int *fd)
 {
 	return sys_counter(path, flags, fd) || sys_cm(path, flags, fd) || sys_gid_attr(path, flags, fd);
 }
 
+/* flags_of returns the flags of open for a mode of fopen, as far as sys_special looks at them. */
 static int flags_of(const char *mode)
 {
 	int flags = O_RDONLY;

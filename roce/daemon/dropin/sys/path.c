@@ -1,4 +1,8 @@
-/* Which paths are in the daemon's tree. */
+/*
+ * Which paths are in the daemon's tree, and where they are there. It is asked for each path that a program opens or
+ * looks at, so those that cannot be in the tree must cost little, and leave errno alone. Nothing is kept from
+ * call to call: a daemon may begin and end while the program runs.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,6 +16,8 @@
 #include "../client/client.h"
 #include "sys.h"
 
+/* sys_next: two threads may look the function up at once, and find the same. RTLD_NEXT looks behind this library, in
+ * libc or in another one that is preloaded. */
 void *sys_next(void **found, const char *name)
 {
 	void *f = __atomic_load_n(found, __ATOMIC_ACQUIRE);
@@ -30,12 +36,14 @@ void *sys_next(void **found, const char *name)
 	return f;
 }
 
+/* exists makes the system call itself: access is one of this library's, and would come back here. */
 static bool exists(const char *path)
 {
 	return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-/* find_tree finds the tree as programs find the daemon's socket; false if a path is too long. */
+/* find_tree finds the tree as programs find the daemon's socket, that of the first place which has one; false if a
+ * path is too long. If there is none, it is the last place's: the files are not there, as without a device. */
 static bool find_tree(struct sys_path *tree)
 {
 	char paths[DAEMON_PATHS][PATH_LEN];
@@ -101,7 +109,8 @@ static bool may_be_inside(const char *path)
 	return strstr(path, "counters/") || strstr(path, "gid_attrs/");
 }
 
-/* join puts the path of a directory before one that is relative to it; false if it cannot. */
+/* join puts the path of a directory before one that is relative to it; false if it cannot. What /proc says of a
+ * descriptor of a socket or a pipe does not begin with a slash, and is no directory. */
 static bool join(int dir, const char *path, struct sys_path *whole)
 {
 	char link[32] = "/proc/self/cwd";
@@ -121,6 +130,12 @@ static bool join(int dir, const char *path, struct sys_path *whole)
 	return true;
 }
 
+/*
+ * sys_map_at. A relative path is looked at only if its beginning may lead into the tree, or end at a file that is
+ * made when it is opened. Joined with its directory it is a path of the machine, such as /sys/class/infiniband, or
+ * one in the tree, if the program has gone there before; in the second case only the files that are made need the
+ * whole path. Any doubt, or want of room, gives the path to libc as it is.
+ */
 const char *sys_map_at(int dir, const char *path, struct sys_path *room)
 {
 	struct sys_path whole;

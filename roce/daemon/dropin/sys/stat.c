@@ -1,6 +1,10 @@
 /*
- * stat, access and their kin. Programs that were built for a glibc before 2.33 call
- * __xstat and its sisters.
+ * stat, access and their kin. Programs that were built for a glibc before 2.33 call __xstat and its sisters, which
+ * have the version of struct stat as first argument. Each function has a name of its own for large files in glibc,
+ * and none in musl, where off_t is always long enough.
+ *
+ * What the tree has in /dev/infiniband are links to /dev/null, so stat finds a character device as with the kernel;
+ * only its device number is another one. lstat finds a link. fstat of a channel's descriptor is in cm_calls.c.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -78,6 +82,7 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct
 	return NEXT(statx)(dir, sys_map_at(dir, path, &room), flags, mask, stx);
 }
 #endif
+
 
 EXPORT int access(const char *path, int mode)
 {

@@ -16,7 +16,7 @@
 #include "../client/client.h"
 #include "sys.h"
 
-static void (*next_exit)(int); /* libc's */
+static void (*next_exit)(int); /* libc's; NULL before the constructor has run */
 static struct stat messages;   /* what the descriptor 2 was when the program began */
 
 /* is_first reports whether this process is the one that run has become, and not one that it has started. */
@@ -43,7 +43,8 @@ __attribute__((constructor)) static void began(void)
 		messages.st_ino = 0;
 }
 
-/* ends says it, once, unless the descriptor 2 is another file by now. */
+/* ends says it, once, unless the descriptor 2 is another file by now. used() removes the file, and says whether it
+ * was there yet: only who removes it prints the line. */
 static void ends(void)
 {
 	struct stat now;

@@ -1,6 +1,7 @@
 /*
- * chdir, statfs, glob, ftw and fts. A program that goes to a directory of the tree is
- * in the tree itself, and so are the paths that ftw and fts give it.
+ * chdir, statfs, glob, ftw and fts. A program that goes to a directory of the tree is in the tree itself, and so are
+ * the paths that ftw and fts give it. libc's functions that walk call others of libc, past this library: with a root
+ * in the tree that does not matter, as all below it is there, but for glob, whose pattern may begin above.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -46,7 +47,12 @@ EXPORT int chdir(const char *path)
 		return NEXT(name)(sys_map(path, &room), st); \
 	}
 
-/* libc's own glob calls functions of libc that nobody can interpose, unless it is given others. */
+/*
+ * libc's own glob calls functions of libc that nobody can interpose, unless it is given others. Those that it gets
+ * here are the functions of this library, which see each directory of the pattern, and so what glob returns are the
+ * paths that the program has asked for, not those in the tree. A program that gives functions of its own keeps them.
+ * The flag is taken away again, as the program has not set it.
+ */
 #define DEFINE_GLOB(name, type, entry, status, by_stat, by_lstat) \
 	static int name##_stat(const char *path, status *st) { return by_stat(path, st); } \
 	static int name##_lstat(const char *path, status *st) { return by_lstat(path, st); } \
@@ -81,7 +87,7 @@ EXPORT int chdir(const char *path)
 		return NEXT(nftw_name)(sys_map(path, &room), f, fds, flags); \
 	}
 
-/* fts copies the paths. */
+/* fts copies the paths, so the rooms are freed when it is open. NULL with ENOMEM if there is no memory for them. */
 #define DEFINE_FTS(name, tree, entry) \
 	EXPORT tree *name(char *const *paths, int options, int (*compare)(const entry **, const entry **)) \
 	{ \
