@@ -18,9 +18,8 @@
 /* How long the daemon may take to answer, in seconds. */
 enum { PATIENCE = 30 };
 
-/* The errno of each status of a reply, by the table of docs/abi.md. That of a handle of no object is EBADF here, so
- * that callers can tell it from ENOENT for other reasons; each library makes of it what the kernel has (no_object,
- * cm_request). */
+/* The errno of each status of a reply, by the table of docs/abi.md. That of a handle of no object is EBADF here; each
+ * library makes of it what the kernel has (no_object, cm_request). */
 static const int errnos[] = {
 	0, EIO, EINVAL, EINVAL, ENOMEM, ENOMEM, EBUSY, EBADF, EOPNOTSUPP, EINVAL, EPERM, EPROTO, EADDRINUSE,
 	ENODEV, EINVAL, EADDRNOTAVAIL, ENETUNREACH,

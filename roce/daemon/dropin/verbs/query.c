@@ -32,7 +32,7 @@ static int product(uint32_t a, uint32_t b)
 static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 	IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
 
-/* ibv_query_device makes no request, but fails like others if the daemon has ended, or a child has no connection.
+/* ibv_query_device makes no request, but fails like others if the daemon has ended, or a child cannot connect to it.
  * Limits are what each of two programs can have at a time (roce/daemon/server/promise.go). GUIDs are big-endian.
  * page_size_cap: every page size from 4 KiB on. */
 EXPORT int ibv_query_device(struct ibv_context *v, struct ibv_device_attr *a)
