@@ -58,6 +58,7 @@ void fds_begin(void)
 	cancel = state;
 }
 
+/* fds_end reads the thread's state before it unlocks: then the next thread writes its own there. */
 void fds_end(void)
 {
 	int state = cancel;
@@ -108,7 +109,8 @@ void fds_give(int fd)
 	fds_end();
 }
 
-/* fds_move gives a descriptor that was added another number, whatever that was before. */
+/* fds_move gives a descriptor that was added another number, whatever that was before. dup3 does so in one step, so
+ * no other thread gets the number in between. */
 int fds_move(int from, int to)
 {
 	int err = 0;
