@@ -147,7 +147,8 @@ func shareDoorbells(c *session, _ []byte, fds []int) (r reply, err error) {
 // undoes what was done.
 func (c *session) addDoorbells(fds []int) (err error) {
 	size := ring.DoorbellsSize(perShard)
-	if c.shared, err = newShared(abi.OpShareDoorbells, fds, size*len(c.unit.doorbells)); err != nil {
+	all := uint64(size * len(c.unit.doorbells))
+	if c.shared, err = c.mapShared(abi.OpShareDoorbells, fds, all, all); err != nil {
 		return err
 	}
 	for i, t := range c.unit.doorbells {

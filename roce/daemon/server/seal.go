@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -83,28 +84,40 @@ func mapMemfd(op abi.Op, fd int, size uint64) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
-// seal keeps everybody from making holes in a memfd, and from mapping it for writing.
-func seal(op abi.Op, fd int) error {
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
+// seal keeps everybody from making holes in a memfd, and from mapping it for writing. The kernel locks the file's inode
+// for that, as it does for write(2). Who writes from a page that does not come (userfaultfd, FUSE) holds that lock, and
+// no signal ends the wait. So the user's closer does it, and no lock of the daemon is held meanwhile: other users do
+// not wait, and the threads that hang are few. A session that has waited for takeLimit is refused.
+func (c *session) seal(op abi.Op, fd int) error {
+	// A descriptor of its own, as the one that the client has sent is closed when the session has given up.
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return driver.Refuse(op.String(), "adding F_SEAL_FUTURE_WRITE", err, "a memfd whose seals may be added to",
-			ib.ErrInvalid)
+		return fmt.Errorf("%v: duplicate the descriptor: %w: %w", op, err, ib.ErrLimit)
 	}
-	return nil
-}
-
-// mapSealed maps the first bytes of a memfd that nobody else has sealed, and seals it. It leaves the file's
-// descriptor to the caller; the mapping keeps the file.
-func mapSealed(op abi.Op, fd int, size uint64) ([]byte, error) {
-	buf, err := mapMemfd(op, fd, size)
-	if err != nil {
-		return nil, err
+	sealed := make(chan error, 1) // so that the closer's thread does not wait for a session that has given up
+	c.ties.Add(1)
+	c.user.closer.files.do(func() {
+		_, err := unix.FcntlInt(uintptr(own), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
+		_ = unix.Close(own)
+		sealed <- err
+		c.untie()
+	})
+	limit := time.NewTimer(takeLimit)
+	defer limit.Stop()
+	bad := func(value any, allowed string) error {
+		return driver.Refuse(op.String(), "adding F_SEAL_FUTURE_WRITE", value, allowed, ib.ErrInvalid)
 	}
-	if err := seal(op, fd); err != nil {
-		_ = unmap(buf)
-		return nil, err
+	select {
+	case err = <-sealed:
+		if err != nil {
+			return bad(err, "a memfd whose seals may be added to")
+		}
+		return nil
+	case <-limit.C:
+		return bad(fmt.Sprintf("waited for %v", takeLimit), "a memfd that nobody is writing to by write(2)")
+	case <-c.ending:
+		return fmt.Errorf("%v: seal the memfd: %w", op, ib.ErrClosed)
 	}
-	return buf, nil
 }
 
 // memfds are the files of all sessions. A file that is sealed can be mapped only from a mapping that is there: so
@@ -124,7 +137,7 @@ func (l *memfds) open(f *file, op abi.Op, fd int, m *memfd) (err error) {
 		f.base, err = mapMemfd(op, fd, size)
 		if err == nil {
 			l.add(f) // before others can find it sealed
-			if err = seal(op, fd); err != nil {
+			if err = f.session.seal(op, fd); err != nil {
 				l.forget(f)
 				_ = unmap(f.base)
 			}

@@ -66,7 +66,7 @@ type session struct {
 	ties      atomic.Int32                // references that keep the session counted in its user's account: see above
 
 	op      abi.Op  // the current request
-	given   []int   // descriptors that came with it
+	brought *shared // memory that came with it, mapped and sealed; nil once Alloc has taken it
 	made    *shared // rings that Alloc has mapped for the current request
 	pending []held  // resources booked for the current request
 
@@ -212,15 +212,21 @@ func (c *session) answer(op abi.Op, body []byte, fds []int) (reply, error) {
 	}
 	// What a request takes is its own until an object has it (change, keepBooked). So an error at any place leaves
 	// nothing behind: made is unmapped and pending is given back below.
-	c.given, c.made, c.pending = fds, nil, nil
+	c.brought, c.made, c.pending = nil, nil, nil
 	// Before the handler looks up a handle: one of a channel that has ended by itself names nothing any more.
 	c.buryChannels()
 	r := none
 	// A verb may format or resize rings in the client's memory.
 	err := c.safely(func() (err error) {
+		if bringsRings[op] && len(fds) > 0 {
+			if c.brought, err = c.mapShared(op, fds, 1, mostRings); err != nil {
+				return err
+			}
+		}
 		r, err = handle(c, body, fds)
 		return err
 	})
+	c.brought.free() // if the verb has not asked for it
 	if err != nil {
 		c.made.free()
 		c.give(c.pending)
@@ -374,17 +380,23 @@ func (c *session) closeConn() {
 	})
 }
 
-// Alloc maps the memory for rings that comes with the request (device.Tenant). Verbs call it on the session's
-// goroutine, those that create a QP, CQ or SRQ with Device.mu held, for which all clients wait: so it must not ask a
-// file system that the client serves (checkMemfd). If the verb fails later, answer unmaps what Alloc has mapped.
-func (c *session) Alloc(size int) (_ []byte, err error) {
-	// Booked before it is mapped, and given back after the unmapping: the accounts are never below what is there.
+// Alloc returns the memory for rings that came with the request (device.Tenant), which answer has mapped. Verbs call it
+// on the session's goroutine, those that create a QP, CQ or SRQ with Device.mu held, for which all clients wait: so it
+// does nothing that a client can make last. If the verb fails later, answer unmaps the memory.
+func (c *session) Alloc(size int) ([]byte, error) {
+	bad := func(attr string, value any, allowed string) ([]byte, error) {
+		return nil, driver.Refuse(c.op.String(), attr, value, allowed, ib.ErrInvalid)
+	}
+	if c.brought == nil {
+		return bad("descriptors", 0, fmt.Sprintf("one, of a memfd of %d bytes", size))
+	}
 	if err := cmp.Or(c.take(c.op, pinned, int64(size)), c.take(c.op, mappings, 1)); err != nil {
 		return nil, err
 	}
-	if c.made, err = newShared(c.op, c.given, size); err != nil {
-		return nil, err
+	if !c.brought.cut(size) {
+		return bad("bytes of the memfd", len(c.brought.buf), fmt.Sprintf("at least %d", size))
 	}
+	c.made, c.brought = c.brought, nil
 	return c.made.buf, nil
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"unsafe"
@@ -12,6 +13,8 @@ import (
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/daemon/abi"
 	"github.com/goroce/goroce/roce/link"
+	"github.com/goroce/goroce/tests/require"
+	"github.com/goroce/goroce/tests/uffd"
 )
 
 // newMemfd returns a descriptor of a new memfd.
@@ -207,4 +210,83 @@ func TestMostShards(t *testing.T) {
 	must(t, c.dev.Close())
 	cancel()
 	must(t, <-ended)
+}
+
+// slowWriter is a thread of a client that writes to a memfd by write(2), from a page that does not come.
+type slowWriter struct {
+	fault uffd.Fault
+	page  []byte
+	ended chan error
+}
+
+// newSlowWriter returns a writer that holds the lock of the file's inode.
+func newSlowWriter(t *testing.T, fd int) *slowWriter {
+	t.Helper()
+	w := &slowWriter{ended: make(chan error, 1)}
+	var err error
+	w.page, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	must(t, err)
+	if w.fault, err = uffd.Hang(w.page); err != nil {
+		require.Missing(t, uffd.Needs, err)
+	}
+	t.Cleanup(func() { _ = unix.Close(int(w.fault)) }) // ends the wait in any case
+	go func() {
+		_, err := unix.Pwrite(fd, w.page, 0)
+		w.ended <- err
+	}()
+	must(t, w.fault.Wait())
+	return w
+}
+
+// end lets the page come.
+func (w *slowWriter) end(t *testing.T) {
+	t.Helper()
+	must(t, w.fault.Resolve(w.page))
+	must(t, <-w.ended)
+}
+
+// TestSealWaits: a client that keeps the kernel from sealing the memory that it shares waits alone, until its memory
+// comes or its session ends.
+func TestSealWaits(t *testing.T) {
+	s, _ := newServer(t)
+	for _, op := range takesMemory {
+		t.Run(op.String(), func(t *testing.T) {
+			c, other := newSharer(t, s), newSharer(t, s)
+			fd, _ := newSharedMemory(t)
+			w := newSlowWriter(t, fd)
+			shared := make(chan error, 1)
+			go func() { shared <- c.share(op, fd) }()
+			require.Until(t, "the session waits for the seal", func() bool {
+				c.user.closer.files.mu.Lock()
+				defer c.user.closer.files.mu.Unlock()
+				return c.user.closer.files.workers > 0
+			})
+			for _, op := range takesMemory {
+				fd, _ := newSharedMemory(t)
+				if err := other.share(op, fd); err != nil {
+					t.Errorf("%v of another client: got %v, want success", op, err)
+				}
+			}
+			if len(shared) > 0 {
+				t.Errorf("got an answer (%v) while the file cannot be sealed", <-shared)
+			}
+			w.end(t)
+			if err := <-shared; err != nil {
+				t.Errorf("with the page there: got %v, want success", err)
+			}
+		})
+	}
+	t.Run("the session ends", func(t *testing.T) {
+		c := newSharer(t, s)
+		fd, _ := newSharedMemory(t)
+		w := newSlowWriter(t, fd)
+		shared := make(chan error, 1)
+		go func() { shared <- c.share(abi.OpCreateCQ, fd) }()
+		require.Until(t, "the session waits for the seal", func() bool { return c.ties.Load() > 1 })
+		c.hangUp()
+		if err := <-shared; !errors.Is(err, ib.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+		w.end(t)
+	})
 }
