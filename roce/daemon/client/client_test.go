@@ -194,3 +194,25 @@ func TestDaemonGone(t *testing.T) {
 		t.Errorf("closing what is gone: %v", err)
 	}
 }
+
+// TestSRQLimitAtOnce: the event of an SRQ that is below its limit from the beginning names the SRQ.
+func TestSRQLimitAtOnce(t *testing.T) {
+	n := newDaemon(t, server.Options{}).newTenant(t, 4096)
+	for range 100 {
+		srq, err := n.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1, Limit: 2}})
+		n.must(err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		e, err := n.dev.NextEvent(ctx)
+		cancel()
+		n.must(err)
+		if e.Type != ib.EventSRQLimit || e.SRQ != srq {
+			t.Fatalf("got event %v of SRQ %v, want %v of the new one", e.Type, e.SRQ, ib.EventSRQLimit)
+		}
+		n.must(srq.Close())
+	}
+	_, err := n.pd.CreateSRQ(ib.SRQInit{SRQAttr: ib.SRQAttr{MaxWR: 4, MaxSGE: 1, Limit: 5}})
+	var refused *ib.AttrError
+	if !errors.As(err, &refused) || refused.Attr != "Limit" {
+		t.Errorf("a limit above the size: got %v, want a refusal of Limit", err)
+	}
+}

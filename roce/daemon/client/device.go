@@ -43,6 +43,7 @@ type Device struct {
 	wakingMu sync.Mutex
 	waking   *channel // see wakeups; guarded by wakingMu
 
+	making turn // held while an object is made that an event may name before the reply is read
 	cmTurn turn // held while IDs of the connection manager are made, named by an event, or closed; before mu
 
 	regions regions
@@ -89,7 +90,7 @@ func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 
 // Open is New on any connection.
 func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
-	d := &Device{link: newControl(c), path: pathOf(c), cmTurn: newTurn(), objects: map[abi.Handle]any{},
+	d := &Device{link: newControl(c), path: pathOf(c), making: newTurn(), cmTurn: newTurn(), objects: map[abi.Handle]any{},
 		events: make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
@@ -309,7 +310,13 @@ func (d *Device) takeEvents() {
 			continue
 		}
 		e := ib.Event{Type: ib.EventType(m.Type)}
-		switch o := d.find(m.Object).(type) {
+		object := d.find(m.Object)
+		if object == nil && m.Object != 0 { // closed meanwhile, or its maker has not read the reply yet
+			d.making.Lock()
+			object = d.find(m.Object)
+			d.making.Unlock()
+		}
+		switch o := object.(type) {
 		case *queuePair:
 			e.QP = o
 		case *cq:
@@ -317,7 +324,7 @@ func (d *Device) takeEvents() {
 		case *srq:
 			e.SRQ = o
 		default:
-			if m.Object != 0 { // an object that was closed meanwhile
+			if m.Object != 0 {
 				continue
 			}
 		}

@@ -259,6 +259,8 @@ func (p *pd) CreateSRQ(init ib.SRQInit) (ib.SRQ, error) {
 		r.XRCD, r.CQ = x.handle, c.handle
 	}
 	s := &srq{maxSGE: init.MaxSGE}
+	p.dev.making.Lock() // a limit above 0 is reached at once, as nothing is posted yet
+	defer p.dev.making.Unlock()
 	answer, err := askRings(p.dev, abi.OpCreateSRQ, r, ring.RecvSize(init.MaxWR, init.MaxSGE), s.attach)
 	if err != nil {
 		return nil, err

@@ -451,6 +451,11 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 		}
 		init.XRCD, init.CQ = x.core, cq
 	}
+	limit := init.Limit
+	if init.Limit > init.MaxWR {
+		return noBody(driver.Refuse(op.String(), "Limit", limit, fmt.Sprintf("0 to MaxWR, %d", init.MaxWR), ib.ErrInvalid))
+	}
+	init.Limit = 0
 	srq, err := pd.CreateSRQ(init)
 	if err != nil {
 		return noBody(err)
@@ -461,7 +466,15 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 		o.gone, err = srq.(*device.SRQ).Destroy()
 		return err
 	})
-	return c.ringReply(c.add(o), srq.Num())
+	h := c.add(o)
+	if limit > 0 {
+		// It is reached at once, as nothing is posted yet: so it is armed when the event can name the SRQ. That
+		// fails only if the device has ended.
+		if err := srq.Modify(ib.SRQAttr{Limit: limit}, ib.SRQLimit); err != nil {
+			return noBody(err)
+		}
+	}
+	return c.ringReply(h, srq.Num())
 }
 
 func modifySRQ(c *session, r *abi.SRQAttr) (reply, error) {
