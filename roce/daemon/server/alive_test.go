@@ -38,17 +38,22 @@ func (h *holdable) Wait(d time.Duration, writable bool) error {
 	return err
 }
 
-// TestAlive: a daemon of which one shard hangs is not alive, and says which. The other shard goes on.
+// TestAlive: a daemon of which one shard hangs is not alive, and says which. Other shards, and those of another device,
+// go on.
 func TestAlive(t *testing.T) {
 	links, err := udp.OpenShards([]netip.Addr{linktest.Loopback()}, udp.Options{}, 2)
 	must(t, err)
 	held := &holdable{Link: wrap.Seal(wrap.Loopback(links[1]))}
 	dev, err := device.OpenShards([]link.Link{wrap.Seal(wrap.Loopback(links[0])), held}, device.Options{Name: "blue"})
 	must(t, err)
-	s, err := New([]roce.Device{dev}, Options{})
+	l, err := udp.Open([]netip.Addr{linktest.Loopback()}, udp.Options{})
+	must(t, err)
+	healthy, err := device.OpenShards([]link.Link{wrap.Seal(wrap.Loopback(l))}, device.Options{Name: "red"})
+	must(t, err)
+	s, err := New([]roce.Device{dev, healthy}, Options{})
 	must(t, err)
 	defer func() {
-		must(t, dev.Close())
+		must(t, errors.Join(dev.Close(), healthy.Close()))
 		must(t, s.Alive(t.Context())) // a shard that has ended does not hang
 		must(t, s.Close())
 	}()
@@ -60,7 +65,8 @@ func TestAlive(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, stuck)
 			defer cancel()
 			err := s.Alive(ctx)
-			return errors.Is(err, stuck) && strings.HasPrefix(err.Error(), "shards [1] of device blue take no turns")
+			return errors.Is(err, stuck) && strings.HasPrefix(err.Error(), "shards [1] of device blue take no turns") &&
+				!strings.Contains(err.Error(), "red")
 		})
 		lock.Unlock()
 	}

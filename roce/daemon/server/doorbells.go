@@ -210,12 +210,17 @@ func newDoorbells() (*doorbells, error) {
 // sleeping shard wakes and polls them. The events are edge-triggered: the client has the
 // descriptor too, so the daemon must never read it or block on it.
 func (t *doorbells) add(b *clientDoorbells) error {
-	t.mu.Lock()
-	b.ring.Sleep()
-	t.all[int32(b.wake)] = b
-	t.mu.Unlock()
+	t.list(b)
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(b.wake)}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(t.epoll, unix.EPOLL_CTL_ADD, b.wake, &event))
+}
+
+// list lists new doorbells. A fault in their memory panics out of it, and releases mu.
+func (t *doorbells) list(b *clientDoorbells) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b.ring.Sleep()
+	t.all[int32(b.wake)] = b
 }
 
 // remove undoes add. When it returns the shard does not access b any more. Closing the eventfd would not take it out

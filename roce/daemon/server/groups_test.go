@@ -57,6 +57,11 @@ func TestSharesOfObjects(t *testing.T) {
 	s, _ := newServer(t)
 	c := newBareSession(t, s)
 	c.unit.objects[pds].most = 10
+	// What the user has of another device does not count here.
+	s.accounts.mu.Lock()
+	c.user.used[pds] += 7
+	c.user.of(&unit{})[pds] += 7
+	s.accounts.mu.Unlock()
 	n := 0
 	for ; n < 20; n++ {
 		if _, err := c.answer(abi.OpAllocPD, nil, nil); err != nil {

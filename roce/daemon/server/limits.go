@@ -93,8 +93,20 @@ type account struct {
 	used    [numResources]int64
 	clients int // connections of a user
 	closer  *closer
-	traffic traffic // of a user's queue pairs that are closed
-	shown   Bytes   // what UserBytes has returned of a user last
+	traffic traffic                        // of a user's queue pairs that are closed
+	shown   Bytes                          // what UserBytes has returned of a user last
+	on      map[*unit]*[numResources]int64 // what of used a user has of each device
+}
+
+// of returns what a user has of a device. The caller holds accounts.mu.
+func (u *account) of(d *unit) *[numResources]int64 {
+	if u.on[d] == nil {
+		if u.on == nil {
+			u.on = map[*unit]*[numResources]int64{}
+		}
+		u.on[d] = &[numResources]int64{}
+	}
+	return u.on[d]
 }
 
 // set sets the limits. For what the machine is short of, UserLimits then shows the most that one user can have, not
@@ -193,8 +205,9 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	}
 	if c.unit != nil {
 		// The device's own tables are finite: the last user to come must find room in them.
-		if most, ok := c.unit.objects[what].allows(c.user.used[what], n); !ok {
-			return driver.Refuse(op.String(), resourceText[what].name+" of one user", c.user.used[what]+n,
+		has := c.user.of(c.unit)[what]
+		if most, ok := c.unit.objects[what].allows(has, n); !ok {
+			return driver.Refuse(op.String(), resourceText[what].name+" of one user", has+n,
 				fmt.Sprintf("%d: of the device's %d, a user may hold as many as stay free for others", most,
 					c.unit.objects[what].most), ib.ErrLimit)
 		}
@@ -204,6 +217,7 @@ func (c *session) book(op abi.Op, what resource, n int64) error {
 	a.scarce[scarceOf[what]].used += n
 	if c.unit != nil {
 		c.unit.objects[what].used += n
+		c.user.of(c.unit)[what] += n
 	}
 	return nil
 }
@@ -267,6 +281,7 @@ func (c *session) give(list []held) {
 		a.scarce[scarceOf[h.what]].used -= h.n
 		if c.unit != nil {
 			c.unit.objects[h.what].used -= h.n
+			c.user.of(c.unit)[h.what] -= h.n
 		}
 	}
 }

@@ -94,10 +94,12 @@ type unit struct {
 // Alive waits until each shard of all devices has taken a turn. If ctx ends before, the error names the others. The
 // daemon's watchdog calls it: a shard that hangs keeps the service manager from hearing that all is well.
 func (s *Server) Alive(ctx context.Context) error {
-	var errs []error
-	for _, u := range s.units {
-		errs = append(errs, u.dev.Alive(ctx))
+	errs := make([]error, len(s.units))
+	var asked sync.WaitGroup
+	for i, u := range s.units { // at once, so that all have the same time
+		asked.Go(func() { errs[i] = u.dev.Alive(ctx) })
 	}
+	asked.Wait()
 	return errors.Join(errs...)
 }
 

@@ -437,7 +437,7 @@ func (c *session) safely(f func() error) (err error) {
 }
 
 // Event sends the client an asynchronous event (device.Tenant). Shards call it with their lock held. An object
-// without a handle counts as the device, handle 0. An event whose note is queued still is not sent again, and does
+// without a handle is closed, or its request is under way: the client does not know it. An event whose note is queued still is not sent again, and does
 // not count: libibverbs waits at the end of an object for as many as were sent (CloseReply).
 func (c *session) Event(e ib.Event) {
 	var object any
@@ -451,11 +451,11 @@ func (c *session) Event(e ib.Event) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.handles[object]
-	if o == nil {
+	if object == nil {
 		c.tell(e.Type)
+		return
 	}
-	for ; o != nil; o = o.also {
+	for o := c.handles[object]; o != nil; o = o.also {
 		if c.events.put(o.noteOf(e.Type)) {
 			o.events.Add(1)
 		}

@@ -9,38 +9,43 @@ import (
 // visit is what a client process has done, over all of its connections, from the first to the last that it has at a
 // time. The log has a line of it at the end.
 type visit struct {
-	pid   int32
-	uid   uint32
-	comm  string
+	visitor
 	began time.Time
 	traffic
 
-	mu          sync.Mutex // guards the following fields
-	connections int        // that are open
-	all         int        // that were opened
+	mu          sync.Mutex // guards the following fields; failures of queue pairs take it under a shard's lock
+	comm        string
+	connections int // that are open
+	all         int // that were opened
 	qps         int
 	failed      string // why its first queue pair has failed
 }
 
-// visits has a visit for each process with a connection. Processes that the kernel does not show here have number 0,
-// and share one visit.
+// visits has a visit for each process with a connection. Processes that the kernel does not show here have number 0:
+// those of a user share one visit.
 type visits struct {
-	mu    sync.Mutex
-	byPID map[int32]*visit
+	mu  sync.Mutex
+	all map[visitor]*visit
+}
+
+type visitor struct {
+	pid int32
+	uid uint32
 }
 
 // enter counts a connection of a process.
 func (v *visits) enter(pid int32, uid uint32) *visit {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	one := v.byPID[pid]
+	who := visitor{pid, uid}
+	one := v.all[who]
 	if one == nil {
-		if v.byPID == nil {
-			v.byPID = map[int32]*visit{}
+		if v.all == nil {
+			v.all = map[visitor]*visit{}
 		}
 		// Here the process has connected, so that /proc still has its name; at the end it may be gone.
-		one = &visit{pid: pid, uid: uid, comm: nameOf(pid), began: time.Now()}
-		v.byPID[pid] = one
+		one = &visit{visitor: who, comm: nameOf(pid), began: time.Now()}
+		v.all[who] = one
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -58,17 +63,23 @@ func (v *visits) leave(one *visit) (last bool) {
 	if one.connections--; one.connections > 0 {
 		return false
 	}
-	delete(v.byPID, one.pid)
+	delete(v.all, one.visitor)
 	return true
 }
 
 // madeQP counts a queue pair. With the first one the process is the program, whatever has started it.
 func (one *visit) madeQP() {
 	one.mu.Lock()
-	defer one.mu.Unlock()
-	if one.qps++; one.qps == 1 {
-		one.comm = nameOf(one.pid)
+	one.qps++
+	first := one.qps == 1
+	one.mu.Unlock()
+	if !first {
+		return
 	}
+	comm := nameOf(one.pid) // reads /proc, for which no shard shall wait
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.comm = comm
 }
 
 // failedQP notes why a queue pair has failed. It is called on the device's goroutines.
