@@ -114,10 +114,10 @@ func (b *Doorbells) Ring(i uint32) (asleep bool) {
 	return atomic.LoadUint32(b.wake()) != 0 && atomic.SwapUint32(b.wake(), 0) != 0
 }
 
-// Take clears each doorbell that is set and calls f for it. It reports whether any was set.
-// Whatever the application writes, f gets only numbers below the n of NewDoorbells, rounded
-// up to a multiple of 4096. (Device)
-func (b *Doorbells) Take(f func(i uint32)) (any bool) {
+// Take clears the doorbells that are set, and calls f for each 64 that have one: bit i of set is
+// doorbell first+i. It reports whether any was set. Whatever the application writes, f gets
+// only numbers below the n of NewDoorbells, rounded up to a multiple of 4096. (Device)
+func (b *Doorbells) Take(f func(first uint32, set uint64)) (any bool) {
 	for t := range b.tops {
 		if atomic.LoadUint64(b.top(t)) == 0 {
 			continue
@@ -125,9 +125,7 @@ func (b *Doorbells) Take(f func(i uint32)) (any bool) {
 		any = true
 		for top := atomic.SwapUint64(b.top(t), 0); top != 0; top &= top - 1 {
 			w := t*64 + uint32(bits.TrailingZeros64(top))
-			for word := atomic.SwapUint64(b.word(w), 0); word != 0; word &= word - 1 {
-				f(w*64 + uint32(bits.TrailingZeros64(word)))
-			}
+			f(w*64, atomic.SwapUint64(b.word(w), 0))
 		}
 	}
 	return any

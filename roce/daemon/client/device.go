@@ -90,8 +90,9 @@ func New(ctx context.Context, c *net.UnixConn, name string) (*Device, error) {
 
 // Open is New on any connection.
 func Open(ctx context.Context, c *abi.Conn, name string) (*Device, error) {
-	d := &Device{link: newControl(c), path: pathOf(c), making: newTurn(), cmTurn: newTurn(), objects: map[abi.Handle]any{},
-		events: make(chan ib.Event, eventBacklog)}
+	d := &Device{link: newControl(c), path: pathOf(c), making: newTurn(), cmTurn: newTurn(),
+		objects: map[abi.Handle]any{},
+		events:  make(chan ib.Event, eventBacklog)}
 	stop := context.AfterFunc(ctx, d.link.close)
 	defer stop()
 	if err := d.open(name); err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"os"
 	"slices"
 	"sync"
@@ -22,7 +23,7 @@ import (
 )
 
 // clientDoorbells are the doorbells of one client on one shard. The client can set any bit at any time, of a doorbell
-// without a QP, too, so the shard looks up each by an atomic load, and what it finds is a QP of this client or nil.
+// without a QP, too, so the shard looks up each by atomic loads, and what it finds is a QP of this client or none.
 type clientDoorbells struct {
 	ring *ring.Doorbells
 	qps  [perShard / bellBlock]atomic.Pointer[bells]
@@ -44,14 +45,36 @@ const (
 )
 
 // bells are the QPs of a block of doorbells.
-type bells [bellBlock]atomic.Pointer[engine.QP]
+type bells struct {
+	qps [bellBlock]atomic.Pointer[engine.QP]
+	// assigned are the doorbells that have a QP. The client may set all others, too, again and again: they must not cost
+	// a look each.
+	assigned [bellBlock / 64]atomic.Uint64
+}
 
-// at returns where the QP of a doorbell stands, which is made; nil if it is not.
-func (b *clientDoorbells) at(doorbell uint32) *atomic.Pointer[engine.QP] {
-	if block := b.qps[doorbell/bellBlock].Load(); block != nil {
-		return &block[doorbell%bellBlock]
+// set makes a doorbell, whose block is made, that of a QP, or of none. The stores are atomic, since the shard may take
+// a ring of this doorbell, which a client may write at will, at this moment.
+func (b *clientDoorbells) set(doorbell uint32, q *engine.QP) {
+	block, i := b.qps[doorbell/bellBlock].Load(), doorbell%bellBlock
+	block.qps[i].Store(q)
+	if bit := uint64(1) << (i % 64); q != nil {
+		block.assigned[i/64].Or(bit)
+	} else {
+		block.assigned[i/64].And(^bit)
 	}
-	return nil
+}
+
+// rung calls ring for the QPs of the doorbells from first on that are set.
+func (b *clientDoorbells) rung(first uint32, set uint64, ring func(*engine.QP)) {
+	block, i := b.qps[first/bellBlock].Load(), first%bellBlock
+	if block == nil {
+		return
+	}
+	for set &= block.assigned[i/64].Load(); set != 0; set &= set - 1 {
+		if q := block.qps[i+uint32(bits.TrailingZeros64(set))].Load(); q != nil {
+			ring(q)
+		}
+	}
 }
 
 // grow makes the next block of doorbells, unless there are perShard.
@@ -83,16 +106,14 @@ func (c *session) assign(op abi.Op, q *device.QP) (doorbell uint32, err error) {
 	}
 	doorbell = b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
-	// An atomic store, since the shard may take a ring of this doorbell, which a client may write at will, at this
-	// moment.
-	b.at(doorbell).Store(q.Part())
+	b.set(doorbell, q.Part())
 	return doorbell, nil
 }
 
 // unassign undoes assign. A bit that is set already may ring the next QP of the doorbell, which then has no work.
 func (c *session) unassign(q *device.QP, doorbell uint32) {
 	b := c.doorbells[q.Shard()]
-	b.at(doorbell).Store(nil)
+	b.set(doorbell, nil)
 	b.free = append(b.free, doorbell)
 }
 
@@ -253,15 +274,9 @@ func (t *doorbells) Take(now ib.Instant, ring func(*engine.QP)) {
 	idle := false
 	for _, b := range t.active {
 		t.current = b
-		// Whatever the client has written there, i is below perShard: the worst is a ring for a QP of its own that
-		// has no work.
-		any := b.ring.Take(func(i uint32) {
-			if at := b.at(i); at != nil {
-				if q := at.Load(); q != nil {
-					ring(q)
-				}
-			}
-		})
+		// Whatever the client has written there, first is below perShard: the worst is a ring for a QP of its own
+		// that has no work.
+		any := b.ring.Take(func(first uint32, set uint64) { b.rung(first, set, ring) })
 		switch {
 		case any:
 			b.quiet = now

@@ -35,7 +35,7 @@ func newRingerIn(t testing.TB, doorbells *doorbells, buf []byte) *ringer {
 	app, err := ring.OpenDoorbells(buf)
 	must(t, err)
 	r := &ringer{b, app, new(engine.QP)}
-	b.at(0).Store(r.qp)
+	b.set(0, r.qp)
 	must(t, doorbells.add(b))
 	t.Cleanup(func() { doorbells.remove(b) })
 	return r
@@ -214,4 +214,23 @@ func FuzzDoorbells(f *testing.F) {
 			t.Fatalf("%d times say the doorbells, want 1 as the good client rang", rung)
 		}
 	})
+}
+
+// BenchmarkTakeAll measures Take with a client that has one QP and sets all of its doorbells.
+func BenchmarkTakeAll(b *testing.B) {
+	doorbells := openDoorbells(b)
+	buf := ring.Alloc(ring.DoorbellsSize(perShard))
+	newRingerIn(b, doorbells, buf)
+	client, err := ring.OpenDoorbells(buf)
+	must(b, err)
+	now := ib.Instant(1e9)
+	for b.Loop() {
+		b.StopTimer()
+		for i := range uint32(perShard) {
+			client.Ring(i)
+		}
+		now += 1000
+		b.StartTimer()
+		doorbells.Take(now, func(*engine.QP) {})
+	}
 }

@@ -216,7 +216,7 @@ func TestDoorbellsFault(t *testing.T) {
 		must(t, err)
 		defer unix.Close(b.wake)
 		b.fault = func() { dropped = i == 1 }
-		b.at(0).Store(new(engine.QP))
+		b.set(0, new(engine.QP))
 		app, err := ring.OpenDoorbells(buf)
 		must(t, err)
 		must(t, bells.add(b)) // its eventfd is already written
@@ -242,7 +242,7 @@ func TestDoorbellsFault(t *testing.T) {
 	if take() {
 		t.Error("doorbells that are not there are looked at again")
 	}
-	if !heard[list[0].at(0).Load()] || !heard[list[2].at(0).Load()] {
+	if !heard[list[0].qps[0].Load().qps[0].Load()] || !heard[list[2].qps[0].Load().qps[0].Load()] {
 		t.Errorf("rings of others are lost: heard %d, want 2", len(heard))
 	}
 }

@@ -453,7 +453,8 @@ func createSRQ(c *session, r *abi.CreateSRQ) (reply, error) {
 	}
 	limit := init.Limit
 	if init.Limit > init.MaxWR {
-		return noBody(driver.Refuse(op.String(), "Limit", limit, fmt.Sprintf("0 to MaxWR, %d", init.MaxWR), ib.ErrInvalid))
+		return noBody(driver.Refuse(op.String(), "Limit", limit, fmt.Sprintf("0 to MaxWR, %d", init.MaxWR),
+			ib.ErrInvalid))
 	}
 	init.Limit = 0
 	srq, err := pd.CreateSRQ(init)

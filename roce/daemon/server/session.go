@@ -437,8 +437,9 @@ func (c *session) safely(f func() error) (err error) {
 }
 
 // Event sends the client an asynchronous event (device.Tenant). Shards call it with their lock held. An object
-// without a handle is closed, or its request is under way: the client does not know it. An event whose note is queued still is not sent again, and does
-// not count: libibverbs waits at the end of an object for as many as were sent (CloseReply).
+// without a handle is closed, or its request is under way: the client does not know it. An event whose note is queued
+// still is not sent again, and does not count: libibverbs waits at the end of an object for as many as were sent
+// (CloseReply).
 func (c *session) Event(e ib.Event) {
 	var object any
 	switch {

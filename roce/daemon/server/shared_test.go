@@ -224,7 +224,8 @@ func newSlowWriter(t *testing.T, fd int) *slowWriter {
 	t.Helper()
 	w := &slowWriter{ended: make(chan error, 1)}
 	var err error
-	w.page, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	w.page, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	must(t, err)
 	if w.fault, err = uffd.Hang(w.page); err != nil {
 		require.Missing(t, uffd.Needs, err)

@@ -8,8 +8,8 @@ func TestVisits(t *testing.T) {
 	var v visits
 	a, again, b, shown := v.enter(0, 1000), v.enter(0, 1000), v.enter(0, 1001), v.enter(7, 1000)
 	if a != again || a == b || a == shown {
-		t.Errorf("got visits %p, %p of a user without number, %p of another, %p with a number; want the first two equal",
-			a, again, b, shown)
+		t.Errorf("got visits %p, %p of a user without number, %p of another, %p with a number; want the first two "+
+			"equal and no others", a, again, b, shown)
 	}
 	if a.uid != 1000 || b.uid != 1001 {
 		t.Errorf("got users %d and %d, want 1000 and 1001", a.uid, b.uid)
