@@ -47,8 +47,8 @@ const (
 // bells are the QPs of a block of doorbells.
 type bells struct {
 	qps [bellBlock]atomic.Pointer[engine.QP]
-	// assigned are the doorbells that have a QP. The client may set all others, too, again and again: they must not cost
-	// a look each.
+	// assigned are the doorbells that have a QP. The client may set all others, too, again and again: they must not
+	// cost a look each.
 	assigned [bellBlock / 64]atomic.Uint64
 }
 
