@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,31 @@ func pages(n int) []byte {
 	buf := make([]byte, (n+1)*size)
 	skip := -int(uintptr(unsafe.Pointer(&buf[0]))) & (size - 1)
 	return buf[skip:][:n*size]
+}
+
+// TestKeysAfterClose checks that getters of a closed region do not read the freed struct of the library. The next
+// regions get its memory here: the test stays on one thread, whose freed memory malloc gives out first.
+func TestKeysAfterClose(t *testing.T) {
+	r := openRig(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var regions [32]ib.MR
+	var keys [len(regions)][2]ib.Key
+	for i := range regions {
+		regions[i], _ = r.register(8)
+		keys[i] = [2]ib.Key{regions[i].LKey(), regions[i].RKey()}
+	}
+	for _, m := range regions {
+		r.must(m.Close())
+	}
+	for range regions {
+		r.register(8)
+	}
+	for i, m := range regions {
+		if got := [2]ib.Key{m.LKey(), m.RKey()}; got != keys[i] {
+			t.Errorf("the keys of closed region %d are %#x, want %#x", i, got, keys[i])
+		}
+	}
 }
 
 // TestRereg checks that Rereg changes a region, or is refused if the provider lacks it.

@@ -31,7 +31,9 @@ type mr struct {
 	c   *C.struct_ibv_mr
 	key ib.Key // key in refs.mrs, guarded by refs; 0 while requests cannot use the region
 
-	mu     sync.RWMutex // guards the following fields and the keys in c
+	mu     sync.RWMutex // guards the following fields
+	lkey   ib.Key       // this and rkey are copies: Rereg changes those in c, and Close frees c
+	rkey   ib.Key
 	pd     *pd
 	pin    *runtime.Pinner // pins buf, until the device cannot access it any more
 	buf    []byte
@@ -112,7 +114,7 @@ func (p *pd) RegMR(init ib.MRInit) (ib.MR, error) {
 		m.pin.Unpin()
 		return nil, m.explain(op, err)
 	}
-	m.c, m.addr = c, iova
+	m.c, m.lkey, m.rkey, m.addr = c, ib.Key(c.lkey), ib.Key(c.rkey), iova
 	p.dev.adopt(&m.object, kindMR, m.free, &p.object)
 	p.dev.refs.addMR(m)
 	return m, nil
@@ -146,14 +148,14 @@ func (m *mr) Len() int {
 func (m *mr) LKey() ib.Key {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return ib.Key(m.c.lkey)
+	return m.lkey
 }
 
 // RKey returns the remote key.
 func (m *mr) RKey() ib.Key {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return ib.Key(m.c.rkey)
+	return m.rkey
 }
 
 // SGE names a part of the region.
@@ -203,8 +205,6 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	d := m.dev
 	d.refs.removeMR(m) // so that no request finds it by its old key
-	// Those who read the keys wait: the library changes them in c.
-	m.mu.Lock()
 	// The library refuses arguments that are not in the mask.
 	var base uintptr
 	var length int
@@ -220,6 +220,8 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 		access = next.access & memoryRights
 	}
 	ret, err := C.rnic_rereg_mr(m.c, C.int(mask), domain, C.uintptr_t(base), C.size_t(length), C.int(access))
+	m.mu.Lock()
+	m.lkey, m.rkey = ib.Key(m.c.lkey), ib.Key(m.c.rkey)
 	if ret == 0 {
 		err = nil
 		// Only now: the device could touch the old buffer until the call returned.

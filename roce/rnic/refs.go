@@ -69,8 +69,7 @@ func (r *refs) addMR(m *mr) {
 	if r.mrs == nil {
 		r.mrs = map[ib.Key]*mr{}
 	}
-	// A copy, as the library changes the key in c when it re-registers.
-	m.key = ib.Key(m.c.lkey)
+	m.key = m.lkey
 	r.mrs[m.key] = m
 }
 
