@@ -21,7 +21,7 @@ import (
 // do to the state. The kernel has a state of its own for the ID, and refuses with EINVAL what does not fit that.
 //
 // All hold cmPort.mu from the check of the state to the change. The ID's c is not nil in the states before the end:
-// release, which makes it nil, is followed by cmOver or cmClosed, or by the end of the device.
+// release, which makes it nil, sets cmOver.
 
 // resolveTimeout is used for a timeout of 0, with which the kernel would not wait at all.
 const resolveTimeout = 10 * time.Second
@@ -309,7 +309,6 @@ func (id *cmID) expire() {
 	defer id.port.mu.Unlock()
 	if id.state == cmConnecting && !id.agreed {
 		id.release()
-		id.state = cmOver
 		id.ch.put(id, ib.CMEvent{Type: ib.CMUnreachable, Status: -int(syscall.ETIMEDOUT)})
 	}
 }

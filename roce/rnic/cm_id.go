@@ -409,9 +409,10 @@ func (id *cmID) close() {
 
 // release destroys the kernel's ID. The kernel then notifies the peer: it disconnects a
 // connection, rejects the peer's request, or withdraws our own (Linux's cm_destroy_id).
-// The events that the kernel still has of it are dropped. Those in ch.unread stay, as does the state. The caller holds
-// cmPort.mu.
+// The events that the kernel still has of it are dropped. Those in ch.unread stay. The caller holds cmPort.mu.
 func (id *cmID) release() {
+	// For expire too, which may wait for mu on the timer's goroutine.
+	id.state = cmOver
 	// Requests that the application has not seen have no owner but the listener. Closing them rejects them.
 	for child := range id.waiting {
 		child.close()

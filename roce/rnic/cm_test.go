@@ -192,27 +192,54 @@ func goroutines() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
+// silent returns the address of a datagram service that does not answer.
+func (r *rig) silent() netip.AddrPort {
+	r.Helper()
+	l := try(r.channel().CreateID(ib.CMIDInit{Type: ib.UD}))(r)
+	r.must(l.Bind(netip.AddrPortFrom(r.gid.GID.Addr(), 0)))
+	r.must(l.Listen(0))
+	return try(l.Query())(r).Local
+}
+
+// asking creates an ID that asks for the datagram service at an address.
+func (r *rig) asking(ch ib.CM, to netip.AddrPort, timeout time.Duration) ib.CMID {
+	r.Helper()
+	id := try(ch.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
+	r.must(id.ResolveAddr(netip.AddrPort{}, to, time.Second))
+	r.event(ch, ib.CMAddrResolved)
+	r.must(id.ResolveRoute(time.Second))
+	r.event(ch, ib.CMRouteResolved)
+	r.must(id.Connect(ib.CMConnParam{Timeout: timeout}))
+	return id
+}
+
 // TestCMTimeout checks that a timeout of Connect may expire while its ID is being closed.
 func TestCMTimeout(t *testing.T) {
 	r := openRig(t)
-	ch := r.channel()
-	l := try(ch.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
-	r.must(l.Bind(netip.AddrPortFrom(r.gid.GID.Addr(), 0)))
-	r.must(l.Listen(0))
-	to := try(l.Query())(r).Local
-	asking := r.channel()
+	to, ch := r.silent(), r.channel()
 	for i := range 50 {
-		id := try(asking.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
-		r.must(id.ResolveAddr(netip.AddrPort{}, to, time.Second))
-		r.event(asking, ib.CMAddrResolved)
-		r.must(id.ResolveRoute(time.Second))
-		r.event(asking, ib.CMRouteResolved)
-		r.must(id.Connect(ib.CMConnParam{Timeout: time.Duration(1+i%5) * 100 * time.Microsecond}))
+		id := r.asking(ch, to, time.Duration(1+i%5)*100*time.Microsecond)
 		if i%2 == 0 {
-			if ev := r.event(asking, ib.CMUnreachable); ev.Status != -110 {
+			if ev := r.event(ch, ib.CMUnreachable); ev.Status != -110 {
 				t.Fatalf("status %d, want -110", ev.Status)
 			}
 		}
 		r.must(id.Close())
 	}
+}
+
+// TestCMTimeoutAfterEnd checks that a timeout that expires while the device is being closed, or later, does nothing.
+func TestCMTimeoutAfterEnd(t *testing.T) {
+	r := openRig(t)
+	dev := try(Open(r.Attr().Name))(r)
+	ch := try(dev.(ib.CMDevice).OpenCM())(r)
+	id := r.asking(ch, r.silent(), time.Hour)
+	r.must(dev.Close())
+	id.(*cmID).expire() // as the timer does
+	r.event(ch, ib.CMDeviceRemoval)
+	if ev, err := ch.NextEvent(r.ctx); !errors.Is(err, ib.ErrClosed) {
+		t.Errorf("event %v, %v; want none, and %v", ev.Type, err, ib.ErrClosed)
+	}
+	r.must(id.Close())
+	r.must(ch.Close())
 }
