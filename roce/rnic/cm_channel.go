@@ -88,7 +88,7 @@ func (ch *cmChannel) drain() error {
 	return nil
 }
 
-// put queues an event of an ID of the channel. The caller holds cmPort.mu, as for drop and next.
+// put queues an event of an ID of the channel. The caller holds cmPort.mu, as for drop, dropLast and next.
 func (ch *cmChannel) put(id *cmID, ev ib.CMEvent) {
 	ev.ID = id
 	ch.unread = append(ch.unread, ev)
@@ -107,6 +107,16 @@ func (ch *cmChannel) wake() {
 // drop removes the unread events that match.
 func (ch *cmChannel) drop(match func(*ib.CMEvent) bool) {
 	ch.unread = slices.DeleteFunc(ch.unread, func(ev ib.CMEvent) bool { return match(&ev) })
+}
+
+// dropLast removes the last unread event that matches, if there is one.
+func (ch *cmChannel) dropLast(match func(*ib.CMEvent) bool) {
+	for i := range slices.Backward(ch.unread) {
+		if match(&ch.unread[i]) {
+			ch.unread = slices.Delete(ch.unread, i, i+1)
+			return
+		}
+	}
 }
 
 // next takes the oldest event.

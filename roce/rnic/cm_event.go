@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -160,11 +161,11 @@ func (id *cmID) stopTimer() {
 
 // joined handles the result of a join. It finds the group by the number of the join, which librdmacm carries as the
 // join's context. A number is not used again, so the event of an earlier join of the group does not match. A join that
-// has failed stays in groups until it is left, as it does in librdmacm.
+// has failed stays in joins until it is left, as it does in librdmacm.
 func (id *cmID) joined(c *C.struct_rnic_cm_event, ev *ib.CMEvent) {
-	for group, number := range id.groups {
-		if number == uintptr(c.group) {
-			ev.Group = group
+	for i := range id.joins {
+		if j := &id.joins[i]; j.number == uintptr(c.group) {
+			ev.Group, j.raised = j.group, true
 		}
 	}
 	if ev.Type == ib.CMMulticastJoin {
@@ -197,8 +198,6 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 		return bad("after Bind to an address, or ResolveAddr", ib.ErrState)
 	case local.Is4() != group.Is4():
 		return bad("a group of the family of the local address, "+local.String(), ib.ErrInvalid)
-	case id.groups[group] != 0:
-		return bad("a group that the ID has not joined", ib.ErrAddrInUse)
 	}
 	p := id.port
 	p.joins++
@@ -206,15 +205,13 @@ func (id *cmID) JoinMulticast(group netip.Addr) error {
 	if err := cmCheck(op, C.rnic_cm_join(id.c, &to, C.uintptr_t(p.joins))); err != nil {
 		return err
 	}
-	if id.groups == nil {
-		id.groups = map[netip.Addr]uintptr{}
-	}
-	id.groups[group] = p.joins
+	id.joins = append(id.joins, cmJoin{group: group, number: p.joins})
 	return nil
 }
 
-// LeaveMulticast leaves a multicast group. librdmacm finds the join by the bytes of the address, so cAddr must give the
-// same ones as for the join. It waits for the acks of the join's events, which is none with cmPort.mu held.
+// LeaveMulticast undoes the latest join of a multicast group: librdmacm and the kernel both find that one by the bytes
+// of the address, so cAddr must give the same ones as for the join. librdmacm waits for the acks of the join's events,
+// which is none with cmPort.mu held.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	const op = "leave"
 	if err := id.lock(op); err != nil {
@@ -222,14 +219,22 @@ func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	}
 	defer id.port.mu.Unlock()
 	group = driver.PlainAddr(group)
-	if id.groups[group] == 0 || id.c == nil {
+	latest := len(id.joins) - 1
+	for latest >= 0 && id.joins[latest].group != group {
+		latest--
+	}
+	if latest < 0 || id.c == nil {
 		return driver.Refuse(op, "group", group, "a group that the ID has joined", ib.ErrInvalid)
 	}
 	to := id.port.cAddr(netip.AddrPortFrom(group, 0))
 	if err := cmCheck(op, C.rnic_cm_leave(id.c, &to)); err != nil {
 		return err
 	}
-	delete(id.groups, group)
-	id.ch.drop(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Group == group })
+	// The kernel has dropped the join's event if it still had that. Otherwise it is the group's last unread one, or all
+	// were read: events come in the order of the joins.
+	if id.joins[latest].raised {
+		id.ch.dropLast(func(ev *ib.CMEvent) bool { return ev.ID == ib.CMID(id) && ev.Group == group })
+	}
+	id.joins = slices.Delete(id.joins, latest, latest+1)
 	return nil
 }

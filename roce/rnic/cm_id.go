@@ -77,7 +77,14 @@ type cmID struct {
 	// For a listener.
 	waiting map[*cmID]struct{} // requests whose event is unread
 
-	groups map[netip.Addr]uintptr // multicast groups, each with the number of its join
+	joins []cmJoin // of multicast groups, the latest last
+}
+
+// cmJoin is a join of a multicast group.
+type cmJoin struct {
+	group  netip.Addr
+	number uintptr // the join's context in librdmacm
+	raised bool    // its event has been queued
 }
 
 var _ ib.CMID = (*cmID)(nil)

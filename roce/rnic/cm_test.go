@@ -16,6 +16,7 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/rdmacm"
+	"github.com/goroce/goroce/tests/require"
 )
 
 // channel opens an event channel for the duration of the test.
@@ -242,4 +243,42 @@ func TestCMTimeoutAfterEnd(t *testing.T) {
 	}
 	r.must(id.Close())
 	r.must(ch.Close())
+}
+
+// TestCMGroups checks that an ID may join a group several times, that each join raises an event, and that each leave
+// undoes one join and drops an event that is unread.
+func TestCMGroups(t *testing.T) {
+	r := openRig(t)
+	if r.Attr().Caps&ib.CapMulticast == 0 {
+		t.Skip("skipped: needs a device with multicast (rdma_rxe in tests/rxe is one)")
+	}
+	ch := r.channel()
+	id := try(ch.CreateID(ib.CMIDInit{Type: ib.UD}))(r)
+	r.must(id.Bind(netip.AddrPortFrom(r.gid.GID.Addr(), 0)))
+	group, other := netip.MustParseAddr("239.1.2.3"), netip.MustParseAddr("239.1.2.4")
+	join := func(to netip.Addr) {
+		t.Helper()
+		r.must(id.JoinMulticast(to))
+		if ev := r.event(ch, ib.CMMulticastJoin); ev.Group != to {
+			t.Fatalf("joined %v, want %v", ev.Group, to)
+		}
+	}
+	for range 3 {
+		join(group)
+	}
+	r.must(id.LeaveMulticast(group))
+	r.must(id.JoinMulticast(group))
+	require.Until(t, "the event of the join is in the queue", func() bool {
+		c := ch.(*cmChannel)
+		c.port.mu.Lock()
+		defer c.port.mu.Unlock()
+		return len(c.unread) == 1
+	})
+	for range 3 { // with the first the join whose event is unread is left; the others have none
+		r.must(id.LeaveMulticast(group))
+	}
+	join(other)
+	if err := id.LeaveMulticast(group); !errors.Is(err, ib.ErrInvalid) {
+		t.Errorf("left a group once more than joined: %v, want %v", err, ib.ErrInvalid)
+	}
 }
