@@ -84,6 +84,27 @@ func (p *cmPort) ownAddr(op string, a netip.Addr) (netip.Addr, error) {
 	return p.localAddr(op, netip.IPv6Loopback())
 }
 
+// netif returns the network interface of the device, the zone of its link-local addresses; "" if it has no address.
+func (p *cmPort) netif() string {
+	rows, _ := p.rows()
+	if len(rows) == 0 {
+		return ""
+	}
+	return rows[0].NetIf
+}
+
+// checkZone refuses a link-local address of another link than the device's.
+func (p *cmPort) checkZone(op string, a netip.Addr, refusal error) error {
+	if a.Zone() == "" || !a.IsLinkLocalUnicast() {
+		return nil
+	}
+	own := p.netif()
+	if own == "" || own == a.Zone() {
+		return nil
+	}
+	return driver.Refuse(op, "zone", a, "the device's interface, "+own, refusal)
+}
+
 // unspecifiedOf returns the unspecified address of a's family.
 func unspecifiedOf(a netip.Addr) netip.Addr {
 	if a.Is4() {
@@ -92,8 +113,8 @@ func unspecifiedOf(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// cAddr returns the C form of an address. A link-local address gets the scope of the device's
-// interface, without which the kernel does not accept it. The zone that the program may have given is gone by then
+// cAddr returns the C form of an address. A link-local address gets the scope of the device's interface, without which
+// the kernel does not accept it. A zone that the program has given is that interface (checkZone), and gone by then
 // (driver.PlainAddr). An invalid address becomes family 0, which cmshim.c passes on as NULL.
 func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
 	if !a.Addr().IsValid() {
@@ -105,10 +126,8 @@ func (p *cmPort) cAddr(a netip.AddrPort) (c C.struct_rnic_addr) {
 		c.family = 4
 	}
 	if a.Addr().IsLinkLocalUnicast() || a.Addr().IsLinkLocalMulticast() {
-		if rows, _ := p.rows(); len(rows) > 0 {
-			if netif, err := net.InterfaceByName(rows[0].NetIf); err == nil {
-				c.scope = C.uint32_t(netif.Index)
-			}
+		if netif, err := net.InterfaceByName(p.netif()); err == nil {
+			c.scope = C.uint32_t(netif.Index)
 		}
 	}
 	return c

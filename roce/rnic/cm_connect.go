@@ -44,6 +44,9 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 // bind is the part of Bind under cmPort.mu. If the kernel has bound the ID to another device, bind fails although the
 // ID is bound: an ID cannot be bound again, and is to be closed.
 func (id *cmID) bind(op string, local netip.AddrPort) (err error) {
+	if err := id.port.checkZone(op, local.Addr(), ib.ErrNoAddr); err != nil {
+		return err
+	}
 	a := driver.PlainAddr(local.Addr())
 	switch {
 	case !a.IsValid():
@@ -116,12 +119,19 @@ func (id *cmID) ResolveAddr(local, dst netip.AddrPort, timeout time.Duration) (e
 			to = own
 		}
 	}
+	if err := p.checkZone(op, dst.Addr(), ib.ErrNoRoute); err != nil {
+		return err
+	}
 	switch {
 	case id.state == cmBound:
 		from = id.local.Addr()
 		local = id.local
 	case !from.IsValid():
 		from = unspecifiedOf(to)
+	default:
+		if err := p.checkZone(op, local.Addr(), ib.ErrNoAddr); err != nil {
+			return err
+		}
 	}
 	if from.Is4() != to.Is4() {
 		return driver.Refuse(op, "destination", to, fmt.Sprintf("an address of the family of the local one, %v", from),

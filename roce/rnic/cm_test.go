@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,35 @@ func TestTurnDown(t *testing.T) {
 	if !errors.As(err, &reject) || reject.Reason != ib.RejectConsumer {
 		t.Errorf("%v, want a consumer's reject", err)
 	}
+}
+
+// TestCMZone checks that a link-local address may have the device's interface as its zone, and no other.
+func TestCMZone(t *testing.T) {
+	r := openRig(t)
+	rows := try(r.GIDs(1))(r)
+	at := slices.IndexFunc(rows, func(e ib.GIDEntry) bool { return !e.GID.Is4() && e.GID.Addr().IsLinkLocalUnicast() })
+	if at < 0 {
+		t.Skip("skipped: needs a device with a link-local IPv6 address (rxe0 in tests/rxe has one)")
+	}
+	ch := r.channel()
+	newID := func() ib.CMID { return try(ch.CreateID(ib.CMIDInit{}))(r) }
+	zoned := func(zone string) netip.AddrPort { return netip.AddrPortFrom(rows[at].GID.Addr().WithZone(zone), 7) }
+	bind := func(zone string) error { return newID().Bind(zoned(zone)) }
+	from := func(zone string) error { return newID().ResolveAddr(zoned(zone), zoned(""), time.Second) }
+	to := func(zone string) error { return newID().ResolveAddr(netip.AddrPort{}, zoned(zone), time.Second) }
+	for _, c := range []struct {
+		name string
+		call func(zone string) error
+		want error
+	}{{"bind", bind, ib.ErrNoAddr}, {"resolve from", from, ib.ErrNoAddr}, {"resolve to", to, ib.ErrNoRoute}} {
+		err := c.call("lo")
+		if e := new(ib.AttrError); !errors.As(err, &e) || e.Attr != "zone" || !errors.Is(err, c.want) {
+			t.Errorf("%s an address of another interface: %v, want zone, %v", c.name, err, c.want)
+		}
+	}
+	r.must(to(rows[at].NetIf))
+	r.event(ch, ib.CMAddrResolved)
+	r.must(bind(rows[at].NetIf))
 }
 
 // TestCMMigrate checks that unread events move with their ID, also those in the kernel, which
