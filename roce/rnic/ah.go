@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/goroce/goroce/ib"
@@ -178,11 +179,11 @@ func (a *ah) Modify(attr ib.AHAttr) error {
 	a.old = append(a.old, a.c)
 	a.c, a.attr = c, attr
 	r.Unlock()
-	if len(a.old) > maxOldAHs {
-		err = check(op, C.ibv_destroy_ah(a.old[0]))
-		a.old = append(a.old[:0], a.old[1:]...)
+	// One that cannot be destroyed is no error, since the address has changed. It stays for the next Modify, or Close.
+	for len(a.old) > maxOldAHs && C.ibv_destroy_ah(a.old[0]) == 0 {
+		a.old = slices.Delete(a.old, 0, 1)
 	}
-	return err
+	return nil
 }
 
 // free destroys all C handles, those that Modify has replaced first. If one cannot be destroyed, free may be called

@@ -368,6 +368,29 @@ func TestDatagram(t *testing.T) {
 	}
 }
 
+// TestReplacedHandle checks that Modify succeeds when a handle that it has replaced cannot be destroyed, and that later
+// calls destroy that.
+func TestReplacedHandle(t *testing.T) {
+	r := openRig(t)
+	a := try(r.pd.CreateAH(r.here()))(r).(*ah)
+	for range maxOldAHs {
+		r.must(a.Modify(r.here()))
+	}
+	oldest := a.old[0]
+	handle := oldest.handle
+	oldest.handle = 1 << 31 // the kernel knows no such handle, and refuses
+	want := r.here()
+	want.TrafficClass = 64
+	if err := a.Modify(want); err != nil || a.attr != want || len(a.old) != maxOldAHs+1 || a.old[0] != oldest {
+		t.Errorf("modified to %+v with %d old handles: %v; want %+v, the oldest kept beside %d", a.attr, len(a.old),
+			err, want, maxOldAHs)
+	}
+	oldest.handle = handle
+	if err := a.Modify(want); err != nil || len(a.old) != maxOldAHs || a.old[0] == oldest {
+		t.Errorf("%d old handles, %v; want %d, without the oldest", len(a.old), err, maxOldAHs)
+	}
+}
+
 // TestMulticast checks that IPv4 and IPv6 groups can be joined and left, that joining twice is
 // the same as once, and that a QP in a group can be closed.
 func TestMulticast(t *testing.T) {
