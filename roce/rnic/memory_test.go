@@ -277,3 +277,27 @@ func TestWindowOutlivesQP(t *testing.T) {
 	w.must(win.Close())
 	w.must(w.dst.Close())
 }
+
+// TestWindowStays checks that a window that cannot be deallocated stays bound to its QP, which unbinds it when it is
+// closed: the window then has a key of another index.
+func TestWindowStays(t *testing.T) {
+	w := newWindow(t)
+	win := try(w.pd.AllocMW(ib.MWType2))(w.rig).(*mw)
+	w.send(w.b, ib.SendWR{ID: 1, Opcode: ib.WRBindMW, Flags: ib.SendSignaled, RKey: ib.NextKey(win.RKey()),
+		Bind: w.middle(ib.RemoteWrite)})
+	w.want(1, ib.WCBindMW)
+	key, handle := win.RKey(), win.c.handle
+	win.c.handle = 1 << 31 // the kernel knows no such window, and refuses
+	if err := win.Close(); err == nil {
+		t.Error("closed a window that the kernel does not know")
+	}
+	win.c.handle = handle
+	if s := w.write(w.dst.Addr()+1000, key); s != ib.WCSuccess {
+		t.Errorf("a WRITE through the window: %v, want %v", s, ib.WCSuccess)
+	}
+	w.must(w.b.Close())
+	if got := win.RKey(); got&^0xFF == key&^0xFF {
+		t.Errorf("key %#x after the QP was closed, before %#x; want one of another index", got, key)
+	}
+	w.must(win.Close())
+}

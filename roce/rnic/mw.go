@@ -171,10 +171,15 @@ func (w *mw) renew(op string) error {
 // free deallocates the window, which also ends its binding.
 func (w *mw) free() error {
 	// Before the library's call, so that no post uses the window during it.
-	w.dev.refs.removeMW(w)
+	r := &w.dev.refs
+	r.removeMW(w)
 	if err := check("close memory window", C.ibv_dealloc_mw(w.c)); err != nil {
-		w.dev.refs.addMW(w)
+		r.addMW(w)
 		return err
 	}
+	// Not before, as the binding ends with the window.
+	r.Lock()
+	defer r.Unlock()
+	w.forgetQP()
 	return nil
 }

@@ -91,10 +91,9 @@ func (r *refs) addMW(w *mw) {
 	r.mws[w.RKey()&^0xFF] = w
 }
 
-// removeMW undoes addMW, and takes w off the list of the QP that has bound it.
+// removeMW undoes addMW. The window stays on the list of the QP that has bound it.
 func (r *refs) removeMW(w *mw) {
 	r.Lock()
 	defer r.Unlock()
 	delete(r.mws, w.RKey()&^0xFF)
-	w.forgetQP()
 }
