@@ -60,7 +60,8 @@
 //   - Peers cannot invalidate a region: ib.RemoteInvalidate is refused, and
 //     CapLocalInv means windows of type 2.
 //   - Rereg is refused by providers that lack it, librxe among them; CapRereg is
-//     set if a trial at Open succeeds. Rereg cannot choose an IOVA.
+//     set if a trial at Open succeeds. Rereg cannot choose an IOVA. If the kernel or
+//     the device fails to carry it out, the region can only be closed.
 //   - MW.RKey follows what was posted. When a bind fails later, by its completion,
 //     the window still has its former key.
 //   - Closing a QP unbinds the windows of type 2 that it has bound, and gives them

@@ -8,9 +8,11 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
+	"weak"
 
 	"github.com/goroce/goroce/ib"
 )
@@ -125,6 +127,46 @@ func TestRereg(t *testing.T) {
 	r.must(m.Close())
 	r.must(other.Close())
 }
+
+// TestReregOutcome checks what each result of rnic_rereg_mr makes of a region: its length, whether requests find it,
+// and whether the new memory stays pinned. It needs no device: librxe has no ibv_rereg_mr that could fail so.
+func TestReregOutcome(t *testing.T) {
+	for _, c := range []struct {
+		ret, length  int
+		found, holds bool
+	}{
+		{0, 8192, true, true},
+		{int(syscall.ENOMEM), 4096, true, false},
+		{-int(syscall.ENOMEM), 4096, false, true},
+	} {
+		domain, old, buf := &pd{}, make([]byte, 4096), make([]byte, 8192)
+		m := &mr{pd: domain, pin: pinned(old), buf: old}
+		m.dev, m.uses = &device{}, []*object{&domain.object}
+		m.c = newOf(m.c)
+		m.c.lkey = 7
+		memory := weak.Make(&buf[0])
+		m.settle(c.ret, &mr{pd: domain, pin: pinned(buf), buf: buf})
+		if length, found := m.Len(), m.dev.refs.mrs[7] == m; length != c.length || found != c.found {
+			t.Errorf("after %d: %d bytes, found by requests: %v; want %d, %v", c.ret, length, found, c.length, c.found)
+		}
+		m.buf, buf = nil, nil // from here on only a pin holds the memory
+		runtime.GC()
+		if holds := memory.Value() != nil; holds != c.holds {
+			t.Errorf("after %d: the new memory is pinned: %v, want %v", c.ret, holds, c.holds)
+		}
+		m.pin.Unpin()
+		if m.lost == nil {
+			continue
+		}
+		m.lost.Unpin()
+		if err := m.Rereg(ib.ReregAccess, nil, ib.MRInit{}); !errors.Is(err, ib.ErrState) {
+			t.Errorf("after %d: changed again: %v, want %v", c.ret, err, ib.ErrState)
+		}
+	}
+}
+
+// newOf returns a new T, which a test cannot name if it is of C.
+func newOf[T any](*T) *T { return new(T) }
 
 // window is a scene with a window on the middle of a region.
 type window struct {

@@ -31,6 +31,10 @@ type mr struct {
 	c   *C.struct_ibv_mr
 	key ib.Key // key in refs.mrs, guarded by refs; 0 while requests cannot use the region
 
+	// lost is not nil if ibv_rereg_mr has failed such that the region must not be used (ibv_rereg_mr(3)). It pins the
+	// memory that the region was to get, which the device may access until Close. Guarded by the device's mutex.
+	lost *runtime.Pinner
+
 	mu     sync.RWMutex // guards the following fields
 	lkey   ib.Key       // this and rkey are copies: Rereg changes those in c, and Close frees c
 	rkey   ib.Key
@@ -173,6 +177,9 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 		return err
 	}
 	defer m.dev.mu.Unlock()
+	if m.lost != nil {
+		return driver.Refuse(op, "region", "lost by an earlier change that failed", "Close only", ib.ErrState)
+	}
 	next := &mr{pd: m.pd, pin: m.pin, buf: m.buf, addr: m.addr, access: m.access}
 	var err error
 	if mask&ib.ReregPD != 0 {
@@ -197,14 +204,10 @@ func (m *mr) Rereg(mask ib.ReregMask, to ib.PD, init ib.MRInit) error {
 	return m.become(op, mask, next)
 }
 
-// become reregisters the region with the memory, PD and rights of next. The caller holds the
-// device's mutex.
-//
-// Both buffers are pinned during the call. Then the pin of the one that is not used is removed: of the old one after a
-// success, of the new one after a failure. The library may have changed the keys either way.
+// become reregisters the region with the memory, PD and rights of next. Both buffers are pinned during the call. The
+// caller holds the device's mutex.
 func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
-	d := m.dev
-	d.refs.removeMR(m) // so that no request finds it by its old key
+	m.dev.refs.removeMR(m) // so that no request finds it by its old key
 	// The library refuses arguments that are not in the mask.
 	var base uintptr
 	var length int
@@ -219,12 +222,23 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 	if mask&ib.ReregAccess != 0 {
 		access = next.access & memoryRights
 	}
-	ret, err := C.rnic_rereg_mr(m.c, C.int(mask), domain, C.uintptr_t(base), C.size_t(length), C.int(access))
+	ret := int(C.rnic_rereg_mr(m.c, C.int(mask), domain, C.uintptr_t(base), C.size_t(length), C.int(access)))
+	m.settle(ret, next)
+	err := check(op, ret)
+	if m.lost != nil {
+		return fmt.Errorf("%w; the region can only be closed", err)
+	}
+	return err
+}
+
+// settle makes the region what it is after rnic_rereg_mr has returned ret. It unpins the buffer that the device cannot
+// access any more: the old one after a success, and the new one if the region is as before. The library may have
+// changed the keys in any case.
+func (m *mr) settle(ret int, next *mr) {
 	m.mu.Lock()
 	m.lkey, m.rkey = ib.Key(m.c.lkey), ib.Key(m.c.rkey)
-	if ret == 0 {
-		err = nil
-		// Only now: the device could touch the old buffer until the call returned.
+	switch {
+	case ret == 0:
 		if next.pin != m.pin {
 			m.pin.Unpin()
 		}
@@ -233,19 +247,13 @@ func (m *mr) become(op string, mask ib.ReregMask, next *mr) error {
 		next.pd.users[kindMR]++
 		m.uses[0] = &next.pd.object
 		m.pd, m.pin, m.buf, m.addr, m.access = next.pd, next.pin, next.buf, next.addr, next.access
-	} else if next.pin != m.pin {
+	case ret < 0:
+		m.lost = next.pin
+	case next.pin != m.pin:
 		next.pin.Unpin()
 	}
 	m.mu.Unlock()
-	// By whatever key it has now, after a failure too.
-	d.refs.addMR(m)
-	if ret == 0 {
-		return nil
-	}
-	if err == nil {
-		err = syscall.Errno(ret)
-	}
-	return verbError(op, err)
+	m.dev.refs.addMR(m)
 }
 
 // free deregisters the region. rdma_rxe returns EINVAL while windows are bound to it.
@@ -263,5 +271,8 @@ func (m *mr) free() error {
 	}
 	// Not before: until the call returned, the device could access the memory.
 	m.pin.Unpin()
+	if m.lost != nil {
+		m.lost.Unpin() // maybe the same, which has no effect
+	}
 	return nil
 }

@@ -38,7 +38,7 @@ var kindText = [numKinds]string{"memory window", "QP", "address handle", "SRQ", 
 type object struct {
 	dev     *device
 	kind    kind
-	uses    []*object     // objects that must outlive it; of a region the first is its PD (mr.become replaces it)
+	uses    []*object     // objects that must outlive it; of a region the first is its PD (mr.settle replaces it)
 	users   [numKinds]int // how many objects of each kind use it
 	destroy func() error  // destroys it in the library; if it fails, Close may be called again
 	closed  bool

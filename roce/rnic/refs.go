@@ -62,10 +62,14 @@ func (r *refs) ah(num ib.AHNum) *ah {
 	return r.ahs[i]
 }
 
-// addMR makes requests find a region by its local key. Remote keys are looked up by the device only.
+// addMR makes requests find a region by its local key, unless the region is lost. Remote keys are looked up by the
+// device only.
 func (r *refs) addMR(m *mr) {
 	r.Lock()
 	defer r.Unlock()
+	if m.lost != nil {
+		return
+	}
 	if r.mrs == nil {
 		r.mrs = map[ib.Key]*mr{}
 	}

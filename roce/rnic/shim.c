@@ -337,10 +337,22 @@ struct ibv_mr *rnic_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uin
 
 int rnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access)
 {
-	// The new region is valid when only the fork bookkeeping of the old memory failed.
-	int err = ibv_rereg_mr(mr, flags, pd, (void *)addr, length, access);
+	int ret = ibv_rereg_mr(mr, flags, pd, (void *)addr, length, access);
+	int err = errno ? errno : EINVAL;
 
-	return err == 0 || err == IBV_REREG_MR_ERR_DO_FORK_OLD ? 0 : errno;
+	switch (ret) {
+	case 0:
+	case IBV_REREG_MR_ERR_DO_FORK_OLD: // the new region is valid: only the fork bookkeeping of the old memory failed
+		return 0;
+	case IBV_REREG_MR_ERR_INPUT:
+	case IBV_REREG_MR_ERR_DONT_FORK_NEW:
+		return err;
+	case IBV_REREG_MR_ERR_CMD:
+		// Without the verb in provider or driver there was no command.
+		return err == EOPNOTSUPP || err == ENOSYS ? err : -err;
+	default:
+		return -err;
+	}
 }
 
 // ---- Events, clock, queries

@@ -109,6 +109,7 @@ int rnic_destroy_cq(struct rnic_cq *c);
 
 // Addresses of memory are passed as integers, so that cgo's pointer checks do not read it.
 struct ibv_mr *rnic_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access);
+// rnic_rereg_mr returns 0, an errno if the region is as before, or a negative errno if it must not be used any more.
 int rnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access);
 
 // rnic_get_cq_event and rnic_get_async_event take an event without waiting. They
