@@ -15,6 +15,9 @@ func (d *Device) StandsAside() bool { return d.ShardStandsAside(0) }
 // ShardStandsAside is StandsAside for any shard.
 func (d *Device) ShardStandsAside(i int) bool { return d.shard(i).StandsAside() }
 
+// StepShard takes a turn of one shard of a device without loops.
+func (d *Device) StepShard(i int, now ib.Instant) { d.shard(i).Step(now) }
+
 // AddStats adds the counters of a shard to a sum.
 func AddStats(sum, shard *engine.Stats) {
 	add(reflect.ValueOf(sum).Elem(), reflect.ValueOf(shard).Elem())

@@ -62,7 +62,13 @@ func (n *tenantProcess) Take(_ ib.Instant, ring func(*engine.QP)) {
 	if n.looks++; n.asleep {
 		n.t.Error("a device that has not said that it is awake looks at the doorbells")
 	}
-	n.device.Take(func(i uint32) { ring(n.qps[i].Part()) })
+	n.device.Take(func(first uint32, set uint64) {
+		for i := range uint32(64) {
+			if set>>i&1 != 0 {
+				ring(n.qps[first+i].Part())
+			}
+		}
+	})
 }
 
 func (n *tenantProcess) Sleep() bool {

@@ -35,7 +35,7 @@ type doorbells struct {
 	ringing func(*QP) // Shard.ring
 
 	sleeping  atomic.Bool // the loop sleeps: ring must wake the link
-	announced bool        // remote knows that a shard without a loop sleeps; see step
+	announced bool        // remote knows that a shard without a loop sleeps; see Step
 
 	mu    sync.Mutex
 	rung  []*QP

@@ -133,7 +133,7 @@ func (e *Engine) Close() error {
 // there may be more to do at once.
 func (e *Engine) Step(now ib.Instant) (more bool) {
 	for _, s := range e.shards {
-		more = s.step(now) || more
+		more = s.Step(now) || more
 	}
 	return more
 }

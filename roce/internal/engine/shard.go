@@ -49,6 +49,10 @@ type Shard struct {
 	yield     yieldTimer // of the goroutine that drives the shard
 }
 
+// ownLines is the least capacity of a shard's lists: 128 bytes, which the allocator begins at a cache line. Shorter ones
+// of two shards may be in one, for which their processors then compete (tests/shards).
+const ownLines = 16
+
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s := &Shard{engine: e, id: id, link: l, keeps: l.Caps().Keeps, limits: e.opts.Limits,
 		qpns:   newQPNTable(e.opts.Rand, id, shards),
@@ -58,6 +62,8 @@ func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
 	s.limits.Reorder = qp.NewReorder(shards)
 	s.qp1.peers = &e.peers
 	s.doorbells.ringing = s.ring
+	s.doorbells.rung, s.doorbells.spare = make([]*QP, 0, ownLines), make([]*QP, 0, ownLines)
+	s.deadlines = make(deadlines, 0, ownLines)
 	s.poller.init()
 	s.rx.init(s)
 	s.tx.init(s)
@@ -72,9 +78,9 @@ func (s *Shard) Number() int { return s.id }
 // Link returns the link that the shard runs on.
 func (s *Shard) Link() link.Link { return s.link }
 
-// step takes one turn at now. After a turn that did nothing the shard sleeps until the next step, as the loop does
+// Step takes one turn at now, of a shard without a loop. After a turn that did nothing the shard sleeps until the next step, as the loop does
 // (sleep): applications in other processes then wake the link when they ring.
-func (s *Shard) step(now ib.Instant) (busy bool) {
+func (s *Shard) Step(now ib.Instant) (busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	remote := s.doorbells.remote
