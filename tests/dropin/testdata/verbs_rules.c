@@ -367,6 +367,46 @@ static void extended(void)
 	close_all();
 }
 
+/* binding: a window that is bound by ibv_wr_bind_mw gets the lower 8 bits of the key only, as by ibv_post_send. */
+static void binding(void)
+{
+	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_send_sge = 1},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_mw_bind_info info = {.length = 100, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_ex *q;
+	struct ibv_qp *qp;
+	struct ibv_mw *mw;
+
+	open_first();
+	qa.pd = pd;
+	qa.send_cq = qa.recv_cq = cq;
+	MUST(qp = ibv_create_qp_ex(ctx, &qa));
+	MUST(q = ibv_qp_to_qp_ex(qp));
+	connect_qp(qp, qp->qp_num);
+	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2));
+	MUST(info.mr = ibv_reg_mr(pd, buf, SIZE, ALL | IBV_ACCESS_MW_BIND));
+	info.addr = (uintptr_t)buf + 100;
+	q->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_start(q);
+	ibv_wr_bind_mw(q, mw, (mw->rkey + 1) & 0xFF, &info);
+	IS(0, ibv_wr_complete(q));
+	MUST(wait_wc(cq, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
+	ibv_wr_start(q);
+	ibv_wr_rdma_write(q, ibv_inc_rkey(mw->rkey), info.addr);
+	ibv_wr_set_inline_data(q, "bound", 6);
+	IS(0, ibv_wr_complete(q));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	MUST(!strcmp(buf + 100, "bound"));
+	ibv_wr_start(q);
+	ibv_wr_bind_mw(q, NULL, 0, &info);
+	IS(EINVAL, ibv_wr_complete(q));
+	IS(0, ibv_dealloc_mw(mw));
+	IS(0, ibv_destroy_qp(qp));
+	IS(0, ibv_dereg_mr(info.mr));
+	close_all();
+}
+
 /* A channel is not readable for a CQ that is destroyed, and is for the others. */
 static void channels(void)
 {
@@ -1131,6 +1171,7 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 	{"sizes", sizes}, {"beyond", beyond}, {"arguments", arguments}, {"limits", limits}, {"memory", memory}, {"requests", requests}, {"extended", extended},
+			{"binding", binding},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
 	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},

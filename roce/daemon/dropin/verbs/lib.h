@@ -499,6 +499,7 @@ int post_send(struct ibv_qp *v, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 int post_recv(struct ibv_qp *v, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int ring_push_recv(struct ring *r, uint32_t next, const struct ibv_recv_wr *wr);
 void post_published(struct qp *q, struct ring *r, uint32_t next);
+int post_bind(struct goroce_send_slot *s, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *b);
 bool short_copy(struct qp *q, struct goroce_send_slot *s, const struct ibv_sge *list, uint32_t n);
 void short_built(struct qp *q, struct goroce_send_slot *s);
 

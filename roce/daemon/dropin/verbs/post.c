@@ -88,23 +88,21 @@ static int put_payload(struct qp *q, struct goroce_send_slot *s, const struct ib
 	return 0;
 }
 
-/* put_bind fills in a request to bind a window. It borrows fields of other requests, as package qp/ring says: imm is
+/* post_bind fills in a request to bind a window. It borrows fields of other requests, as package qp/ring says: imm is
  * the L_Key of the region, remote_addr the beginning of the window, compare its length and swap its rights. With a
  * length of 0 a window of type 1 only loses its binding, and no region is needed. LOCAL_WRITE is a right of regions
  * only: the device refuses a binding that has it, but programs set it. */
-static int put_bind(struct goroce_send_slot *s, const struct ibv_send_wr *wr)
+int post_bind(struct goroce_send_slot *s, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *b)
 {
-	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
-
-	if (!wr->bind_mw.mw || (!b->mr && b->length))
+	if (!mw || (!b->mr && b->length))
 		return EINVAL;
-	if (inherited(mw_of(wr->bind_mw.mw)->born) || (b->mr && inherited(mr_of(b->mr)->born)))
+	if (inherited(mw_of(mw)->born) || (b->mr && inherited(mr_of(b->mr)->born)))
 		return ENODEV;
 	s->num_sge = 0;
 	s->imm = b->mr ? b->mr->lkey : 0;
 	s->remote_addr = b->addr;
 	/* The lower 8 bits count, as for rdma_rxe (rxe_do_bind_mw) and NICs: programs may leave the others out. */
-	s->rkey = (wr->bind_mw.mw->rkey & ~0xFFu) | (wr->bind_mw.rkey & 0xFF);
+	s->rkey = (mw->rkey & ~0xFFu) | (rkey & 0xFF);
 	s->compare = b->length;
 	s->swap = mr_access(b->mw_access_flags) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
 	return 0;
@@ -120,7 +118,7 @@ static int put_rest(const struct qp *q, struct goroce_send_slot *s, const struct
 {
 	switch (wr->opcode) {
 	case IBV_WR_BIND_MW:
-		return put_bind(s, wr);
+		return post_bind(s, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_LOCAL_INV:
 		s->imm = wr->invalidate_rkey;

@@ -175,21 +175,13 @@ static void wr_flush(struct ibv_qp_ex *v, uint32_t rkey, uint64_t addr, size_t l
 	s->swap = type | (uint64_t)level << 32;
 }
 
-/* wr_bind_mw fills in the slot as put_bind does (post.c), but takes the whole key from the program: its upper 24 bits
- * must be those of the window. */
 static void wr_bind_mw(struct ibv_qp_ex *v, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *b)
 {
-	struct goroce_send_slot *s = begin_remote(v, IBV_WR_BIND_MW, rkey, b->addr);
+	struct goroce_send_slot *s = begin(v, IBV_WR_BIND_MW);
+	int err = s ? post_bind(s, mw, rkey, b) : 0;
 
-	if (!s)
-		return;
-	if (!mw || (!b->mr && b->length))
-		refuse(SELF(v), EINVAL);
-	else if (inherited(mw_of(mw)->born) || (b->mr && inherited(mr_of(b->mr)->born)))
-		refuse(SELF(v), ENODEV);
-	s->imm = b->mr ? b->mr->lkey : 0;
-	s->compare = b->length;
-	s->swap = mr_access(b->mw_access_flags) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
+	if (err)
+		refuse(SELF(v), err);
 }
 
 static void wr_send_tso(struct ibv_qp_ex *v, void *hdr __attribute__((unused)), uint16_t size __attribute__((unused)),
