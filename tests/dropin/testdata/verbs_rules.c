@@ -605,6 +605,8 @@ static void dead(const struct legacy *l)
 	struct ibv_qp_init_attr of = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
 	struct ibv_qp_attr qp = {.qp_state = IBV_QPS_ERR};
 	struct ibv_ah_attr ah = {.is_global = 1, .port_num = 1};
+	const union ibv_gid group = {.raw = {0xFF, 0x0E, [15] = 9}};
+	struct ibv_recv_wr *bad;
 	struct ibv_cq *got;
 	struct ibv_wc wc;
 	void *context;
@@ -625,6 +627,10 @@ static void dead(const struct legacy *l)
 	REFUSED(ENODEV, ibv_query_srq(l->srq, &srq.attr));
 	REFUSED(ENODEV, ibv_modify_qp(l->qp, &qp, IBV_QP_STATE));
 	REFUSED(ENODEV, ibv_query_qp(l->qp, &qp, IBV_QP_STATE, &of));
+	REFUSED(ENODEV, ibv_modify_qp_rate_limit(l->qp, &(struct ibv_qp_rate_limit_attr){.rate_limit = 1}));
+	REFUSED(ENODEV, ibv_attach_mcast(l->qp, &group, 0));
+	REFUSED(ENODEV, ibv_detach_mcast(l->qp, &group, 0));
+	IS(ENODEV, ibv_post_srq_recv(l->srq, &(struct ibv_recv_wr){0}, &bad));
 	IS(-1, ibv_get_cq_event(l->channel, &got, &context));
 	IS(ENODEV, errno);
 	ibv_ack_cq_events(l->of, 0);
@@ -683,8 +689,8 @@ static void anew(const struct legacy *l)
 	IS(0, close(other));
 }
 
-/* A forked child has no objects of its parent, and disturbs nothing. That another thread of the parent has the context's
- * mutex does not hold it up. */
+/* A forked child has no objects of its parent, and disturbs nothing. That threads of the parent have the mutexes which the
+ * ABI shows does not hold it up. */
 static void forked(void)
 {
 	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
@@ -704,14 +710,18 @@ static void forked(void)
 	MUST(l.mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1));
 	MUST(l.ah = ibv_create_ah(pd, &route));
 	MUST(!fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK));
-	MUST(!pthread_mutex_lock(&ctx->mutex));
+	pthread_mutex_t *held[] = {&ctx->mutex, &l.qp->mutex, &l.srq->mutex, &l.of->mutex, &cq->mutex};
+	for (int i = 0; i < 5; i++)
+		MUST(!pthread_mutex_lock(held[i]));
 	MUST((child = fork()) >= 0);
 	if (!child) {
+		alarm(60);
 		dead(&l);
 		anew(&l);
 		exit(0);
 	}
-	MUST(!pthread_mutex_unlock(&ctx->mutex));
+	for (int i = 0; i < 5; i++)
+		MUST(!pthread_mutex_unlock(held[i]));
 	for (int i = 0; i < 100; i++) {
 		write_once(l.qp);
 		wait_wc(cq, IBV_WC_SUCCESS);

@@ -353,13 +353,12 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *v)
 }
 
 /* group asks the daemon to attach the QP to a group, or to detach it. The caller holds the mutex until it has noted the
- * outcome, so that the list is in the order of the daemon's answers. */
+ * outcome, so that the list is in the order of the daemon's answers. It has looked before whether the QP is the
+ * parent's, as the mutex of such a QP may stay locked. */
 static int group(struct ibv_qp *v, uint16_t op, const union ibv_gid *gid)
 {
 	struct goroce_group request = {.qp = v->handle};
 
-	if (inherited(qp_of(v)->born))
-		return failed(ENODEV);
 	memcpy(request.gid, gid->raw, sizeof(request.gid));
 	return ask(v->context, op, &request, sizeof(request), NULL, 0);
 }
@@ -378,9 +377,12 @@ static struct membership **membership_of(struct qp *q, const union ibv_gid *gid)
  * ends. The memory for it is allocated first, as nothing may fail after the daemon has attached the QP. */
 EXPORT int ibv_attach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t lid __attribute__((unused)))
 {
-	struct membership *m = calloc(1, sizeof(*m)), **at;
+	struct membership *m, **at;
 	int err;
 
+	if (inherited(qp_of(v)->born))
+		return failed(ENODEV);
+	m = calloc(1, sizeof(*m));
 	if (!m)
 		return ENOMEM;
 	m->gid = *gid;
@@ -401,6 +403,8 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *v, const union ibv_gid *gid, uint16_t
 	struct membership *m = NULL, **at;
 	int err;
 
+	if (inherited(qp_of(v)->born))
+		return failed(ENODEV);
 	pthread_mutex_lock(&v->mutex);
 	err = group(v, GOROCE_DETACH, gid);
 	at = membership_of(qp_of(v), gid);
