@@ -9,26 +9,6 @@
 
 enum { COMPLETION_WORDS = sizeof(struct goroce_completion) / sizeof(uint32_t) };
 
-static void enlist(struct context *c, struct channel *h)
-{
-	pthread_mutex_lock(&contexts_lock);
-	h->next = c->channels;
-	h->link = &c->channels;
-	if (h->next)
-		h->next->link = &h->next;
-	c->channels = h;
-	pthread_mutex_unlock(&contexts_lock);
-}
-
-static void delist(struct channel *h)
-{
-	pthread_mutex_lock(&contexts_lock);
-	*h->link = h->next;
-	if (h->next)
-		h->next->link = h->link;
-	pthread_mutex_unlock(&contexts_lock);
-}
-
 /* ibv_create_comp_channel leaves the descriptor to the program, in v.fd, to wait for and to set O_NONBLOCK. The library
  * reads from whatever number is there (mailbox.c, follow). */
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
@@ -55,7 +35,6 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *v)
 	h->born = forks;
 	h->v = (struct ibv_comp_channel){.context = v, .fd = fd};
 	h->box.at = &h->v.fd;
-	enlist(context_of(v), h);
 	return &h->v;
 }
 
@@ -71,7 +50,7 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	pthread_mutex_unlock(&v->context->mutex);
 	if (err)
 		return err;
-	if (inherited(h->born)) { /* its locks may stay locked, and it is in no list */
+	if (inherited(h->born)) { /* its locks may stay locked */
 		free(h);
 		return 0;
 	}
@@ -81,7 +60,6 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *v)
 	err = close_handle(v->context, GOROCE_KIND_CHANNEL, h->handle, NULL);
 	if (err)
 		return err;
-	delist(h);
 	mailbox_close(&h->box);
 	if (!h->box.stays)
 		free(h);

@@ -62,7 +62,6 @@ void context_inherit(struct context *c)
 	c->shares.first = NULL;
 	shares_init(&c->shares);
 	pthread_mutex_init(&c->v.context.mutex, NULL);
-	c->channels = NULL;
 	c->fatal_told = false;
 }
 

@@ -192,7 +192,6 @@ struct context {
 	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
 	_Atomic uint32_t active_mtu; /* of the port, in bytes, when a path MTU was above it; 0 before */
 	struct context *next, **link; /* of all contexts */
-	struct channel *channels;     /* guarded by the lock of all contexts */
 };
 
 /* The lock of all contexts guards the lists of contexts and of known devices. A fork holds it (fork.c), and a child
@@ -384,7 +383,6 @@ struct channel {
 	struct ibv_comp_channel v; /* refcnt: its CQs, under the mutex of the context */
 	struct mailbox box;
 	uint32_t handle, born;
-	struct channel *next, **link;
 };
 
 void channel_cq_closed(struct channel *h, uint32_t sent, uint32_t taken);
