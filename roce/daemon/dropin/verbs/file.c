@@ -91,41 +91,25 @@ static bool own_descriptor(struct mapped_file *f)
 	return any;
 }
 
-/* reopen opens a path if it leads to the file. It opens nothing else: to open a device or a FIFO has effects. */
-static bool reopen(struct mapped_file *f, const char *path)
+/* reopen opens a file that the program has mapped and closed, by the mapping, which takes CAP_CHECKPOINT_RESTORE. It is
+ * in /proc/self: /proc/thread-self has no map_files. It opens nothing else: to open a device or a FIFO has effects. */
+static void reopen(struct mapped_file *f)
 {
 	struct statfs fs;
 	struct stat st;
+	char link[64];
 
-	if (statfs(path, &fs) || fs.f_type != TMPFS_MAGIC || stat(path, &st) || !is_file(&f->map, &st))
-		return false;
-	f->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	snprintf(link, sizeof(link), "/proc/self/map_files/%jx-%jx", (uintmax_t)f->map.start, (uintmax_t)f->map.end);
+	if (statfs(link, &fs) || fs.f_type != TMPFS_MAGIC || stat(link, &st) || !is_file(&f->map, &st))
+		return;
+	f->fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (f->fd < 0)
-		return false;
+		return;
 	f->opened = file_same(f);
 	if (!f->opened) {
 		close(f->fd);
 		f->fd = -1;
 	}
-	return f->opened;
-}
-
-/* reopen_mapping opens a file that the program has mapped and closed: by the mapping, which takes
- * CAP_CHECKPOINT_RESTORE, or by its name, if it still has one. It is in /proc/self: /proc/thread-self has no
- * map_files. */
-static bool reopen_mapping(struct mapped_file *f)
-{
-	char link[64], path[4096];
-	ssize_t n;
-
-	snprintf(link, sizeof(link), "/proc/self/map_files/%jx-%jx", (uintmax_t)f->map.start, (uintmax_t)f->map.end);
-	if (reopen(f, link))
-		return true;
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n <= 0)
-		return false;
-	path[n] = 0;
-	return reopen(f, path);
 }
 
 /* file_find finds the file that all of the memory is shared from. It opens nothing: f has no descriptor yet. */
@@ -164,7 +148,7 @@ bool file_open(struct mapped_file *f)
 {
 	f->opened = false;
 	if (!own_descriptor(f))
-		reopen_mapping(f);
+		reopen(f);
 	if (f->fd < 0)
 		return false;
 	if (sealable(f->fd))
