@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static int rounds;
 static atomic_int tid;
@@ -104,10 +105,19 @@ static void reference(void)
 	close_all();
 }
 
+static int number; /* of the channel's descriptor, and then of a socket of the program's */
+
+/* destroy gives the channel's number to a socket with something to read, so that the wait that goes on finds that. */
 static void destroy(int signal)
 {
+	int pair[2];
+
 	(void)signal;
+	number = channel->fd;
 	IS(0, ibv_destroy_comp_channel(channel));
+	MUST(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+	MUST(pair[0] == number || dup2(pair[0], number) == number);
+	MUST(write(pair[1], "", 1) == 1);
 }
 
 static void *interrupter(void *of)
@@ -117,10 +127,13 @@ static void *interrupter(void *of)
 	return NULL;
 }
 
-/* handler: a signal handler destroys the channel for which the interrupted thread waits. */
+/* handler: a signal handler destroys the channel for which the interrupted thread waits. What has the number afterwards
+ * is the program's, and its children have it. */
 static void handler(void)
 {
 	pthread_t self = pthread_self(), t;
+	pid_t child;
+	int status;
 
 	open_first();
 	MUST(signal(SIGUSR1, destroy) != SIG_ERR);
@@ -128,6 +141,11 @@ static void handler(void)
 	MUST(!pthread_create(&t, NULL, interrupter, &self));
 	completion_waiter(NULL);
 	MUST(!pthread_join(t, NULL));
+	MUST((child = fork()) >= 0);
+	if (!child)
+		_exit(fcntl(number, F_GETFD) < 0);
+	MUST(waitpid(child, &status, 0) == child);
+	IS(0, status);
 	close_all();
 }
 

@@ -38,12 +38,12 @@ int mailbox_open(struct mailbox *m, int fd)
 
 /* follow takes the descriptor that the program has in its struct, as it may have moved the socket to another number:
  * rdma-core, too, reads from the number that is there. fds.c learns of it, which closes the socket in forked
- * children. The caller holds the lock. */
+ * children. A mailbox that is closed follows nothing: the number may be another file's. The caller holds the lock. */
 static void follow(struct mailbox *m)
 {
 	int fd = m->at ? *m->at : m->fd;
 
-	if (fd == m->fd || fd < 0)
+	if (fd == m->fd || fd < 0 || m->fd < 0)
 		return;
 	fds_follow(m->fd, fd);
 	m->fd = fd;
