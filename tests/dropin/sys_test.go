@@ -52,21 +52,24 @@ func fakeTree(t testing.TB, socket, guid string) {
 	}
 }
 
-// TestPreload: by every function the tree looks as if it were below /, in constructors, threads and children, and no
-// other path is touched. What the program finds below the tree itself is what it must find.
+// TestPreload: by every function the tree looks as if it were below /, in constructors, threads and children, after the
+// first thread has ended, and no other path is touched. What the program finds below the tree itself is what it must
+// find.
 func TestPreload(t *testing.T) {
 	program := compile(t, "testdata/sys.c")
 	h := &host{dir: userDir(t), libs: libs(t)}
-	socket := filepath.Join(h.dir, "s")
+	socket := filepath.Join(h.dir, "goroce", "goroced.sock")
 	fakeTree(t, socket, "1122:3344:5566:7788\n")
 	want := h.start(t, program, socket+".d").ok(t)
 	if !strings.Contains(want, "fopen64: 1122:") || !strings.Contains(want, "threads: ok") {
 		t.Fatalf("without the library:\n%s", want)
 	}
-	cmd := exec.Command(program)
-	cmd.Env = append(clean(), "GOROCED_SOCKET="+socket, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))
-	if diff := cmp.Diff(want, h.launch(t, cmd).ok(t)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for _, env := range []string{"GOROCED_SOCKET=" + socket, "XDG_RUNTIME_DIR=" + h.dir} {
+		cmd := exec.Command(program)
+		cmd.Env = append(clean(), env, "LD_PRELOAD="+filepath.Join(h.libs, dropin.Sys))
+		if diff := cmp.Diff(want, h.launch(t, cmd).ok(t)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", env, diff)
+		}
 	}
 }
 

@@ -365,12 +365,27 @@ __attribute__((constructor(101))) static void before(int argc, char **argv)
 	early = stat(at(GUID), &st);
 }
 
+/* alone goes on when the first thread has ended. */
+static void *alone(void *first)
+{
+	pthread_join(*(pthread_t *)first, NULL);
+	printf("without the first thread\n");
+	relative();
+	exit(0);
+}
+
 int main(void)
 {
+	static pthread_t self;
+	pthread_t last;
+
 	printf("in a constructor: %d\n", early);
 	all();
 	others();
 	frugal();
 	threads();
-	return 0;
+	self = pthread_self();
+	if (pthread_create(&last, NULL, alone, &self))
+		return 1;
+	pthread_exit(NULL);
 }

@@ -83,13 +83,13 @@ static bool own_dir(int fd)
 static int runtime_dir(char *buf, size_t size)
 {
 	const char *run = secure_getenv("XDG_RUNTIME_DIR");
-	char link[sizeof("/proc/self/fd/2147483647")];
+	char link[sizeof("/proc/thread-self/fd/2147483647")];
 	ssize_t n = -1;
 	int fd = run && *run == '/' ? open_dir(AT_FDCWD, run, 0) : -1;
 
 	if (fd < 0)
 		return ENOENT;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", fd);
 	if (own_dir(fd))
 		n = syscall(SYS_readlinkat, AT_FDCWD, link, buf, size - 1);
 	close(fd);

@@ -110,14 +110,15 @@ static bool may_be_inside(const char *path)
 }
 
 /* join puts the path of a directory before one that is relative to it; false if it cannot. What /proc says of a
- * descriptor of a socket or a pipe does not begin with a slash, and is no directory. */
+ * descriptor of a socket or a pipe does not begin with a slash, and is no directory. /proc/self would be empty once the
+ * first thread has ended. */
 static bool join(int dir, const char *path, struct sys_path *whole)
 {
-	char link[32] = "/proc/self/cwd";
+	char link[sizeof("/proc/thread-self/fd/2147483647")] = "/proc/thread-self/cwd";
 	ssize_t n;
 
 	if (dir != AT_FDCWD)
-		snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+		snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", dir);
 	n = syscall(SYS_readlinkat, AT_FDCWD, link, whole->text, sizeof(whole->text));
 	if (n <= 0 || whole->text[0] != '/')
 		return false;
