@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/goroce/tests/linktest"
 	"github.com/goroce/goroce/tests/require"
 )
 
@@ -22,6 +23,21 @@ func TestVerbsThreads(t *testing.T) {
 	rounds := fmt.Sprint(require.Rounds(50, 500))
 	for _, name := range threads {
 		t.Run(name, func(t *testing.T) { h.run(t, program, name, rounds).ok(t) })
+	}
+}
+
+// TestVerbsAlone: a program whose first thread has ended registers memory with the daemon of another user. The daemon
+// takes the memory of another thread from a program that has a procfs of its own only.
+func TestVerbsAlone(t *testing.T) {
+	require.Root(t)
+	program := compileVerbs(t, "testdata/verbs_threads.c")
+	h := &host{addr: linktest.Loopback(), dir: userDir(t), libs: libs(t)}
+	h.startDaemon(t, "--addr", h.addr.String(), "--set", "memory.other_processes=true")
+	h.root = true // the programs
+	h.run(t, program, "own", "10").ok(t)
+	for _, name := range []string{"own", "alone"} {
+		h.start(t, require.Command(t, "unshare"), "--pid", "--fork", "--kill-child", "--mount-proc", goroced, "run",
+			"--socket", h.socket, "--", program, name, "10").ok(t)
 	}
 }
 

@@ -191,6 +191,26 @@ static void *list_and_open(void *arg)
 	return NULL;
 }
 
+/* use_alone uses the device when the first thread has ended. */
+static void *use_alone(void *first)
+{
+	pthread_join(*(pthread_t *)first, NULL);
+	open_first();
+	write_once(loop(cq));
+	wait_wc(cq, IBV_WC_SUCCESS);
+	exit(0);
+}
+
+static void alone(void)
+{
+	static pthread_t self;
+	pthread_t other;
+
+	self = pthread_self();
+	MUST(!pthread_create(&other, NULL, use_alone, &self));
+	pthread_exit(NULL);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 3 || (rounds = atoi(argv[2])) < 1 || rounds > MAX_ROUNDS)
@@ -201,6 +221,8 @@ int main(int argc, char **argv)
 		one_cq();
 	else if (!strcmp(argv[1], "devices"))
 		run_threads(list_and_open);
+	else if (!strcmp(argv[1], "alone"))
+		alone();
 	else
 		return 2;
 	return 0;

@@ -29,15 +29,30 @@ enum advice { PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT };
 /* mr_access returns the rights among access. */
 uint32_t mr_access(unsigned int access) { return access & ~hints; }
 
+/* open_memory opens this process's memory. The daemon knows that of the first thread by its inode (procmem.Bind). Once the
+ * thread has ended it is empty, or cannot be opened, as the kernel has it. Then that of this thread is opened, which the
+ * daemon takes from a process that has a procfs of its own, as in a container. */
+static int open_memory(void)
+{
+	char byte = 0;
+	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0 && pread(fd, &byte, 1, (off_t)(uintptr_t)&byte) == 1)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return open("/proc/thread-self/mem", O_RDWR | O_CLOEXEC);
+}
+
 /* own_memory returns a descriptor of this process's memory, by which a daemon that may not ptrace the process can
- * access it; -1 if /proc/self/mem cannot be opened (PR_SET_DUMPABLE). It is closed when the daemon has answered:
- * whoever has it has all of the memory. */
+ * access it; -1 if it cannot be opened (PR_SET_DUMPABLE). It is closed when the daemon has answered: whoever has it has
+ * all of the memory. */
 static int own_memory(void)
 {
 	int fd;
 
 	fds_begin();
-	fd = fds_add(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+	fd = fds_add(open_memory());
 	fds_end();
 	return fd;
 }
