@@ -14,8 +14,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* All of the address space, for implicit registration on demand. */
-static const uint64_t whole = 1ull << 47;
+/* All of the address space, for implicit registration on demand: 47 bits of amd64, 48 of arm64. Beyond there is only what
+ * a program maps by a hint. A region cannot be larger (max_mr_size). */
+static const uint64_t whole = 1ull << 48;
 
 /* Rights of IBTA 10.6.3.1; the rest are hints of how the memory is made up. */
 static const uint32_t rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
