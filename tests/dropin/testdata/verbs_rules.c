@@ -172,6 +172,28 @@ static void everywhere(void)
 	IS(0, ibv_destroy_qp(qp));
 }
 
+/* anew_by_rights: without new rights, memory is registered anew by those that the region has. p has a page, one that can only be
+ * read, and one that is not there. */
+static void anew_by_rights(char *p)
+{
+	const int moves = IBV_REREG_MR_CHANGE_TRANSLATION, rights = IBV_REREG_MR_CHANGE_ACCESS;
+	const int demand = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
+	struct ibv_mr *m;
+
+	MUST(m = ibv_reg_mr(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE));
+	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, moves, NULL, p, 8192, 0));
+	IS(EFAULT, errno);
+	IS(0, ibv_rereg_mr(m, moves | rights, NULL, p, 8192, IBV_ACCESS_REMOTE_READ));
+	IS(0, ibv_rereg_mr(m, moves, NULL, p + 4096, 4096, ALL));
+	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, rights, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+	IS(EFAULT, errno);
+	IS(0, ibv_dereg_mr(m));
+	MUST(m = ibv_reg_mr(pd, p, 4096, demand));
+	IS(0, ibv_rereg_mr(m, moves, NULL, p, 3 * 4096, 0));
+	IS(0, ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &(struct ibv_sge){(uintptr_t)p, 1, m->lkey}, 1));
+	IS(0, ibv_dereg_mr(m));
+}
+
 /* Memory that is not there, or not writable, is refused when it is registered. */
 static void memory(void)
 {
@@ -196,6 +218,7 @@ static void memory(void)
 	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, 0, NULL, NULL, 0, 0));
 	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, 8, NULL, NULL, 0, 0));
 	IS(IBV_REREG_MR_ERR_CMD, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p + 4096, 4097, 0));
+	anew_by_rights(p);
 	IS(IBV_REREG_MR_ERR_INPUT, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf, 0, 0));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_ACCESS, (void *)1, (void *)1, 1, IBV_ACCESS_REMOTE_READ));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, buf, 10, ALL));

@@ -22,6 +22,7 @@ static const uint64_t whole = 1ull << 48;
 static const uint32_t rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL |
 	IBV_ACCESS_FLUSH_PERSISTENT;
+static const uint32_t writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 static const uint32_t hints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
 /* ibv_advise_mr_advice. */
@@ -84,7 +85,7 @@ static int check(const void *addr, size_t length, unsigned int access)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t from = (uintptr_t)addr & ~(page - 1), to = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
-	bool write = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	bool write = access & writes;
 
 	if (!length || access & IBV_ACCESS_ON_DEMAND)
 		return 0;
@@ -291,7 +292,8 @@ static int refuse_rereg(int code, int err)
 
 /*
  * ibv_rereg_mr keeps the keys, as programs go on with those that they have told their peers. Arguments that flags
- * does not name may be anything.
+ * does not name may be anything: without new rights the memory is checked and registered by those that the region has.
+ * Rights to write that it gets need memory that can be written, too.
  *
  * The changes are made in a copy, to, and become the region's when the daemon has agreed. So a region that is refused
  * stays as it was, though after IBV_REREG_MR_ERR_CMD programs must not count on that (ibv_rereg_mr(3)).
@@ -300,7 +302,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-	unsigned int rights_of = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : 0;
+	unsigned int has = mr_of(mr)->access, gets = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : has;
 	struct goroce_rereg_mr r = {.mr = mr->handle, .mask = (uint32_t)flags | GOROCE_KEEP_KEYS};
 	struct request q = {.v = mr->context, .op = GOROCE_REREG_MR, .body = &r, .len = sizeof(r), .memory = &r.to};
 	struct mr to = *mr_of(mr);
@@ -312,11 +314,13 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, EINVAL);
 	if (inherited(mr_of(mr)->born) || (flags & IBV_REREG_MR_CHANGE_PD && inherited(pd_of(pd)->born)))
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, ENODEV);
-	err = describe(&r.to, moves ? addr : NULL, moves ? length : 0, (uintptr_t)addr, rights_of);
+	err = describe(&r.to, moves ? addr : NULL, moves ? length : 0, (uintptr_t)addr, gets);
+	if (!err && !moves && gets & ~has & writes)
+		err = check(mr->addr, mr->length, gets);
 	if (err)
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, err);
 	r.to.pd = flags & IBV_REREG_MR_CHANGE_PD ? pd->handle : 0;
-	err = request_memory(&q, rights_of);
+	err = request_memory(&q, gets);
 	if (err)
 		return refuse_rereg(IBV_REREG_MR_ERR_CMD, err);
 	to.v.lkey = to.v.rkey = q.reply.key;
@@ -332,10 +336,9 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		to.share = q.share;
 		to.moved = q.moved;
 	}
-	if (rights_of & IBV_ACCESS_ON_DEMAND)
+	if (gets & IBV_ACCESS_ON_DEMAND)
 		to.own = false;
-	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-		to.access = rights_of;
+	to.access = gets;
 	rereg_done(mr_of(mr), &q, &to, moves);
 	return 0;
 }
