@@ -91,8 +91,9 @@ func TestVerbsProtocol(t *testing.T) {
 }
 
 // rules are the cases of testdata/verbs_rules.c that run to their end by themselves.
-var rules = []string{"sizes", "beyond", "arguments", "limits", "memory", "requests", "extended", "binding", "channels",
-	"events", "resize", "forked", "xrc", "states", "datagrams", "mistakes", "ignored", "advice", "moved", "descriptors"}
+var rules = []string{"sizes", "beyond", "arguments", "limits", "memory", "requests", "extended", "binding", "building",
+	"channels", "events", "resize", "forked", "xrc", "states", "datagrams", "mistakes", "ignored", "advice", "moved",
+	"descriptors"}
 
 // compileVerbs compiles a program of testdata that uses libibverbs.
 func compileVerbs(t testing.TB, source string) string {

@@ -406,23 +406,61 @@ static void extended(void)
 	close_all();
 }
 
+/* make_ex makes an RC QP for ibv_wr_*, which is its own peer. */
+static struct ibv_qp *make_ex(struct ibv_cq *of, uint64_t ops)
+{
+	struct ibv_qp_init_attr_ex a = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_send_sge = 1}, .pd = pd,
+		.send_cq = of, .recv_cq = of, .send_ops_flags = ops,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS};
+	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &a);
+
+	MUST(qp);
+	connect_qp(qp, qp->qp_num);
+	return qp;
+}
+
+static atomic_bool resized;
+
+static void *shrink(void *of)
+{
+	IS(0, ibv_resize_cq(of, 2));
+	atomic_store(&resized, true);
+	return NULL;
+}
+
+/* building: a thread that builds requests may use the device, also while another one shrinks the CQ. */
+static void building(void)
+{
+	struct ibv_cq *other;
+	struct ibv_qp *qp;
+	pthread_t t;
+
+	open_first();
+	qp = make_ex(cq, IBV_QP_EX_WITH_RDMA_WRITE);
+	alarm(60);
+	ibv_wr_start(ibv_qp_to_qp_ex(qp));
+	MUST(!pthread_create(&t, NULL, shrink, cq));
+	while (!atomic_load(&resized)) {
+		MUST(other = ibv_create_cq(ctx, 1, NULL, NULL, 0));
+		IS(0, ibv_destroy_cq(other));
+	}
+	IS(0, ibv_wr_complete(ibv_qp_to_qp_ex(qp)));
+	MUST(!pthread_join(t, NULL));
+	IS(0, ibv_destroy_qp(qp));
+	close_all();
+}
+
 /* binding: a window that is bound by ibv_wr_bind_mw gets the lower 8 bits of the key only, as by ibv_post_send. */
 static void binding(void)
 {
-	struct ibv_qp_init_attr_ex qa = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_send_sge = 1},
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE};
 	struct ibv_mw_bind_info info = {.length = 100, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	struct ibv_qp_ex *q;
 	struct ibv_qp *qp;
 	struct ibv_mw *mw;
 
 	open_first();
-	qa.pd = pd;
-	qa.send_cq = qa.recv_cq = cq;
-	MUST(qp = ibv_create_qp_ex(ctx, &qa));
-	MUST(q = ibv_qp_to_qp_ex(qp));
-	connect_qp(qp, qp->qp_num);
+	qp = make_ex(cq, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE);
+	q = ibv_qp_to_qp_ex(qp);
 	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2));
 	MUST(info.mr = ibv_reg_mr(pd, buf, SIZE, ALL | IBV_ACCESS_MW_BIND));
 	info.addr = (uintptr_t)buf + 100;
@@ -1220,7 +1258,7 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 	{"sizes", sizes}, {"beyond", beyond}, {"arguments", arguments}, {"limits", limits}, {"memory", memory}, {"requests", requests}, {"extended", extended},
-			{"binding", binding},
+			{"binding", binding}, {"building", building},
 			{"channels", channels},
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
 	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},

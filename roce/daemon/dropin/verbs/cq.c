@@ -123,18 +123,16 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *v, struct ibv_cq_init_attr_ex
 }
 
 /* busy reports whether an entry is a QP with arg as its send CQ and with send requests that are not complete. The
- * lock of the table is held, and the QP's is taken (lib.h has the order). */
+ * lock of the table is held. That of the ring is not taken: a program that builds requests (ibv_wr_start) has it, and
+ * may wait for that of the table. The words of the ring are enough: if the daemon has written nonsense there, settle
+ * waits for its end. */
 static bool busy(void *arg, const struct entry *e)
 {
-	struct qp *q = e->object;
-	bool some = false;
+	const struct qp *q = e->object;
 
-	if (e->kind != KIND_QP || q->v.send_cq != arg || !q->sq.base)
-		return false;
-	pthread_mutex_lock(&q->sq.lock);
-	some = atomic_load_explicit(ring_word(&q->sq, RING_CONSUMER), memory_order_acquire) != q->sq.next;
-	pthread_mutex_unlock(&q->sq.lock);
-	return some;
+	return e->kind == KIND_QP && q->v.send_cq == arg && q->sq.base &&
+		atomic_load_explicit(ring_word(&q->sq, RING_CONSUMER), memory_order_acquire) !=
+		atomic_load_explicit(ring_word(&q->sq, RING_PRODUCER), memory_order_acquire);
 }
 
 /*

@@ -4,8 +4,9 @@
  * An object that the program has (ibv.h) is the member v of a struct here, which has what the library needs beside
  * it: rings, counts of events, the process that has made it (born). The daemon knows the object by its handle.
  *
- * Locks. The lock of a mailbox, or of a CQ's ring, is taken before that of the table of objects, this before the lock
- * of a send ring, this before that of the regions. The lock of the control socket and then that of fds.c come last.
+ * Locks. Those of rings come first, as the program may have them while it calls whatever it likes, from ibv_wr_start to
+ * ibv_wr_complete and from ibv_start_poll to ibv_end_poll. The lock of a mailbox is taken before that of the table of
+ * objects. The lock of the control socket and then that of fds.c come last.
  */
 #ifndef LIB_H
 #define LIB_H

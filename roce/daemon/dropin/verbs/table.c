@@ -66,8 +66,7 @@ struct entry *table_find(struct table *t, uint32_t handle)
 }
 
 /* table_any reports whether f does so for an object, and stops there. The lock is held meanwhile, so that no object
- * is freed under f, which must not call the table itself. f may take the lock of a send ring: no function takes the
- * table's lock while it has one. */
+ * is freed under f, which must not call the table itself, nor take the lock of a ring. */
 bool table_any(struct table *t, bool (*f)(void *arg, const struct entry *e), void *arg)
 {
 	bool any = false;
