@@ -18,7 +18,7 @@ var cmSeed = flag.Uint64("rdmacm.seed", 0, "the only seed of TestCMHostile/fuzz"
 
 // cmParts are the parts of testdata/cm_hostile.c.
 var cmParts = []string{"lengths", "half_mapped", "unknown", "scope", "membership", "families", "unwritable",
-	"no_memory", "many", "forked", "passed", "alike"}
+	"no_memory", "many", "forked", "passed", "passed_among", "alike"}
 
 // TestCMHostile: wrong commands to rdma_cm have the kernel's errno, a connection beside them goes on, and the daemon
 // keeps nothing of them.

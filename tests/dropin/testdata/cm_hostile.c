@@ -504,30 +504,31 @@ static void pass(int over, int fd)
 	MUST(sendmsg(over, &msg, 0) == 1);
 }
 
-static int receive(int over, char *byte)
+/* receive takes a descriptor by recvmsg, or by recvmmsg. */
+static int receive(int over, bool several)
 {
-	struct iovec one = { byte, 1 };
+	char byte;
+	struct iovec one = { &byte, 1 };
 	union rights r;
-	struct msghdr msg = { .msg_iov = &one, .msg_iovlen = 1, .msg_control = &r, .msg_controllen = sizeof(r) };
+	struct mmsghdr m = { { .msg_iov = &one, .msg_iovlen = 1, .msg_control = &r, .msg_controllen = sizeof(r) }, 0 };
 	int fd;
 
-	MUST(recvmsg(over, &msg, 0) == 1 && msg.msg_controllen && r.head.cmsg_type == SCM_RIGHTS);
+	MUST((several ? recvmmsg(over, &m, 1, 0, NULL) : recvmsg(over, &m.msg_hdr, 0)) == 1);
+	MUST(m.msg_hdr.msg_controllen && r.head.cmsg_type == SCM_RIGHTS);
 	memcpy(&fd, CMSG_DATA(&r.head), sizeof(fd));
 	return fd;
 }
 
-/* passed: as forked, with a process that had no channel before. */
-static void passed(void)
+static void pass_to_child(bool several)
 {
 	int fd, other, pair[2];
 	uint32_t id;
 	pid_t child;
-	char byte;
 
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
 	MUST((child = fork()) >= 0);
 	if (!child) {
-		fd = receive(pair[1], &byte);
+		fd = receive(pair[1], several);
 		keep(fd, 1, pair[1]);
 	}
 	fd = channel();
@@ -537,6 +538,11 @@ static void passed(void)
 	pass(pair[0], fd);
 	held(fd, other, pair[0], child);
 }
+
+/* passed: as forked, with a process that had no channel before. */
+static void passed(void) { pass_to_child(false); }
+
+static void passed_among(void) { pass_to_child(true); }
 
 static uint64_t seed;
 
@@ -620,7 +626,8 @@ static const struct {
 } parts[] = {
 	{ "lengths", lengths }, { "half_mapped", half_mapped }, { "unknown", unknown }, { "scope", scope },
 	{ "membership", membership }, { "families", families }, { "unwritable", unwritable },
-	{ "no_memory", no_memory }, { "many", many }, { "forked", forked }, { "passed", passed }, { "alike", alike },
+	{ "no_memory", no_memory }, { "many", many }, { "forked", forked }, { "passed", passed },
+	{ "passed_among", passed_among }, { "alike", alike },
 };
 
 int main(int argc, char **argv)

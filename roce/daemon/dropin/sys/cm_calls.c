@@ -45,6 +45,15 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return n;
 }
 
+EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int count, int flags, struct timespec *timeout)
+{
+	int n = NEXT(recvmmsg)(fd, msgs, count, flags, timeout);
+
+	for (int i = 0; i < n && !cm_used(); i++)
+		cm_received(&msgs[i].msg_hdr);
+	return n;
+}
+
 EXPORT int socket(int domain, int type, int protocol)
 {
 	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
