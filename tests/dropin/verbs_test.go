@@ -112,6 +112,45 @@ func TestVerbsRules(t *testing.T) {
 	}
 }
 
+// TestVerbsReloaded: the daemon changes its limits, and the device stays the same one for programs that list it again.
+func TestVerbsReloaded(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_rules.c")
+	h := &host{addr: linktest.Loopback(), dir: userDir(t), libs: libs(t)}
+	file := filepath.Join(h.dir, "config")
+	limit := func(cqs int) {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "[limits.connection]\ncqs = %d\n", cqs), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(7)
+	h.startDaemon(t, "--addr", h.addr.String(), "--config", file)
+	cmd := exec.Command(program, "reloaded")
+	cmd.Env = append(h.env(), "LD_LIBRARY_PATH="+h.libs, "GOROCED_SOCKET="+h.socket)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := h.launch(t, cmd)
+	says := func(of *process, text string) {
+		require.Until(t, text, func() bool {
+			of.mustRun(t)
+			return strings.Contains(of.out.String(), text)
+		})
+	}
+	says(p, "max_cq 7\n")
+	limit(5)
+	if err := h.daemon.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	says(h.daemon, "msg=reloaded")
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.ok(t), "max_cq 7\nmax_cq 5\n"; got != want {
+		t.Errorf("it says\n%s, want\n%s", got, want)
+	}
+}
+
 // TestVerbsLoaded: a program that loads the library by name finds names by version.
 func TestVerbsLoaded(t *testing.T) {
 	needVerbs(t)

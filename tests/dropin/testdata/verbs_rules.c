@@ -1253,6 +1253,26 @@ static void descriptors(void)
 	close_all();
 }
 
+/* reloaded: a device whose limits have changed is the same one, and has the new limits when it is opened again. It says
+ * the limit, and goes on when its input ends. */
+static void reloaded(void)
+{
+	struct ibv_device_attr d;
+
+	open_first();
+	IS(0, ibv_query_device(ctx, &d));
+	printf("max_cq %d\n", d.max_cq);
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+	listed_again();
+	close_all();
+	open_first();
+	IS(0, ibv_query_device(ctx, &d));
+	printf("max_cq %d\n", d.max_cq);
+	close_all();
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -1263,6 +1283,7 @@ static const struct {
 	{"events", events},	  {"resize", resize}, {"forked", forked},     {"end", end},	      {"xrc", xrc},
 	{"datagrams", datagrams}, {"states", states}, {"mistakes", mistakes}, {"refused", refused},
 	{"ignored", ignored},	  {"advice", advice}, {"moved", moved},	      {"descriptors", descriptors},
+	{"reloaded", reloaded},
 };
 
 int main(int argc, char **argv)

@@ -141,7 +141,7 @@ static int hello(struct context *c)
 		err = attach(c, &r, *call.fds);
 	if (err)
 		return err;
-	c->clock_offset = r.device.clock_offset;
+	c->attr = r.device;
 	c->v.context.num_comp_vectors = r.device.num_comp_vectors ? (int)r.device.num_comp_vectors : 1;
 	err = start_watch(c);
 	if (err) {

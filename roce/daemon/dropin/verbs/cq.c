@@ -63,7 +63,7 @@ static struct cq *make(struct ibv_context *v, const struct ibv_cq_init_attr_ex *
 		err = dead(v, container_of(a->channel, struct channel, v)->born);
 	if (err)
 		return fail(err);
-	if (!a->cqe || above("ibv_create_cq", "cqe", a->cqe, "max_cqe", context_of(v)->device->attr.max_cqe) ||
+	if (!a->cqe || above("ibv_create_cq", "cqe", a->cqe, "max_cqe", context_of(v)->attr.max_cqe) ||
 	    a->comp_vector >= (uint32_t)v->num_comp_vectors)
 		return fail(EINVAL);
 	q = calloc(1, sizeof(*q));
@@ -164,7 +164,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *v, int cqe)
 	if (err)
 		return failed(err);
 	if (cqe < 1 || above("ibv_resize_cq", "cqe", (uint32_t)cqe, "max_cqe",
-			     context_of(v->context)->device->attr.max_cqe))
+			     context_of(v->context)->attr.max_cqe))
 		return failed(EINVAL);
 	if (cqe < v->cqe)
 		settle(v);

@@ -40,16 +40,17 @@ void device_release(struct device *d)
 
 /*
  * The devices that were listed last, guarded by contexts_lock. A program that lists devices again gets the same
- * pointers, as long as the daemon is the same and says the same of them: librdmacm takes another pointer for another
- * device, and opens it again.
+ * pointers, as long as the daemon is the same: librdmacm takes another pointer for another device, and opens it again.
  */
 static struct device *known;
 
-/* same compares all attributes. Another daemon's differ at least in clock_offset, as its clock began at another
- * time. */
+/* same compares what a program sees of a device without opening it. Another daemon's device differs in clock_offset, as
+ * its clock began at another time. Limits are not compared: the daemon may change them at any time. */
 static bool same(const struct device *a, const struct device *b)
 {
-	return !memcmp(&a->attr, &b->attr, sizeof(a->attr)) && !strcmp(a->socket, b->socket);
+	return !strcmp(a->socket, b->socket) && !memcmp(a->attr.name, b->attr.name, sizeof(a->attr.name)) &&
+		a->attr.index == b->attr.index && a->attr.node_guid == b->attr.node_guid &&
+		a->attr.clock_offset == b->attr.clock_offset;
 }
 
 /* know adds d to the known devices, or frees d if an equal one is known. The result has a reference for the caller. */

@@ -97,7 +97,7 @@ void doorbell_ring(struct doorbells *d, uint32_t shard, uint32_t doorbell);
 /* device.c */
 struct device {
 	struct ibv_device v;
-	struct goroce_device_reply attr; /* when it was listed */
+	struct goroce_device_reply attr; /* when it was listed first; a context has limits of its own */
 	char socket[PATH_LEN];
 	/* One for each list that has it, for each context, and for the list of known devices. */
 	atomic_int refs;
@@ -180,6 +180,7 @@ struct context {
 	struct verbs_context v;
 	struct device *device; /* with a reference */
 	struct control control;
+	struct goroce_device_reply attr; /* when it was opened */
 	struct doorbells doorbells;
 	struct mailbox events;
 	struct table objects;
@@ -190,7 +191,6 @@ struct context {
 	int async_flags;        /* of the parent's async_fd, at the fork */
 	bool holds;             /* in a child: a timer that is not set has the number async_fd */
 	_Atomic uint32_t born;  /* the connection: forks of the process that made it */
-	int64_t clock_offset; /* CLOCK_MONOTONIC minus the device's clock, in ns */
 	_Atomic uint32_t active_mtu; /* of the port, in bytes, when a path MTU was above it; 0 before */
 	struct context *next, **link; /* of all contexts */
 };

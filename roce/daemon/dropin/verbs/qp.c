@@ -44,7 +44,7 @@ static int attach(struct qp *q, const struct goroce_ring *r)
 /* inline_room is how much a QP gets if the daemon's limits allow it: never less than it asks for. */
 static uint32_t inline_room(const struct qp *q, const struct ibv_qp_cap *c)
 {
-	uint32_t most = context_of(q->v.context)->device->attr.max_inline, room = MORE_INLINE;
+	uint32_t most = context_of(q->v.context)->attr.max_inline, room = MORE_INLINE;
 
 	while (room > LEAST_INLINE && (room > most || (uint64_t)room * c->max_send_wr > MORE_IN_ALL))
 		room /= 2;
@@ -157,10 +157,10 @@ static const char create[] = "ibv_create_qp";
 
 /* check refuses what rdma_rxe refuses with EINVAL; types that verbs have and the device has not get EOPNOTSUPP.
  * Pointers that the type needs are looked at here, before anything dereferences them. The limits are those of the
- * device as it was listed, so GOROCE_DEBUG=1 can name the one that was exceeded, of which the daemon does not hear. */
+ * device as it was opened, so GOROCE_DEBUG=1 can name the one that was exceeded, of which the daemon does not hear. */
 static int check(struct ibv_context *v, const struct ibv_qp_init_attr_ex *a)
 {
-	const struct goroce_device_reply *d = &context_of(v)->device->attr;
+	const struct goroce_device_reply *d = &context_of(v)->attr;
 	const struct ibv_qp_cap *c = &a->cap;
 
 	switch (a->qp_type) {

@@ -1,7 +1,7 @@
 /*
- * Attributes of the device, its port, its GID and partition tables, and its clock. Those of the device do not change
- * while the daemon runs, and came with the list of devices; all others are asked for each time, since addresses and
- * links come and go. Functions return an errno, but a few return -1 and set errno, as their man pages have it.
+ * Attributes of the device, its port, its GID and partition tables, and its clock. Those of the device came
+ * when it was opened, as programs expect that they do not change; all others are asked for each time, since addresses
+ * and links come and go. Functions return an errno, but a few return -1 and set errno, as their man pages have it.
  *
  * Structs that newer releases of rdma-core have made longer come with the size that the program was compiled with: it
  * gets as much of them as it has room for, and zeros behind what this library knows.
@@ -37,7 +37,7 @@ static const unsigned int always = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_POR
  * page_size_cap: every page size from 4 KiB on. */
 EXPORT int ibv_query_device(struct ibv_context *v, struct ibv_device_attr *a)
 {
-	const struct goroce_device_reply *r = &context_of(v)->device->attr;
+	const struct goroce_device_reply *r = &context_of(v)->attr;
 	int why = ready(v);
 
 	if (why)
@@ -100,7 +100,7 @@ static void odp(struct ibv_device_attr_ex *a, bool xrc)
 int query_device_ex(struct ibv_context *v, const void *input __attribute__((unused)), struct ibv_device_attr_ex *to,
 		size_t size)
 {
-	const struct goroce_device_reply *r = &context_of(v)->device->attr;
+	const struct goroce_device_reply *r = &context_of(v)->attr;
 	struct ibv_device_attr_ex a = {0};
 	int err;
 
@@ -375,7 +375,7 @@ static int64_t now(clockid_t clock)
 int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
 {
 	int why = ready(v);
-	int64_t device = now(CLOCK_MONOTONIC) - context_of(v)->clock_offset;
+	int64_t device = now(CLOCK_MONOTONIC) - context_of(v)->attr.clock_offset;
 
 	if (why)
 		return why;
@@ -390,7 +390,7 @@ int query_rt_values(struct ibv_context *v, struct ibv_values_ex *values)
  * have now: if the time of day was set since then, the result is by the new time. */
 uint64_t clock_wallclock(struct ibv_context *v, int64_t device)
 {
-	int64_t monotonic = device + context_of(v)->clock_offset;
+	int64_t monotonic = device + context_of(v)->attr.clock_offset;
 
 	return (uint64_t)(monotonic + now(CLOCK_REALTIME) - now(CLOCK_MONOTONIC));
 }

@@ -53,7 +53,7 @@ static int request(struct srq *q, const struct ibv_srq_init_attr_ex *a)
 /* check refuses what rdma_rxe refuses with EINVAL. srq_limit means nothing here (ibv_create_srq(3)). */
 static int check(struct ibv_context *v, const struct ibv_srq_init_attr_ex *a)
 {
-	const struct goroce_device_reply *d = &context_of(v)->device->attr;
+	const struct goroce_device_reply *d = &context_of(v)->attr;
 
 	if (a->srq_type != IBV_SRQT_BASIC && a->srq_type != IBV_SRQT_XRC)
 		return EOPNOTSUPP;
@@ -149,7 +149,7 @@ static int resize(struct srq *q, const struct goroce_srq_attr *request)
 	if (err)
 		return failed(err);
 	if (!request->max_wr || above("ibv_modify_srq", "max_wr", request->max_wr, "max_srq_wr",
-				      context_of(q->v.context)->device->attr.max_srq_wr))
+				      context_of(q->v.context)->attr.max_srq_wr))
 		return failed(EINVAL);
 	pthread_mutex_lock(&q->ring.lock);
 	err = shared_rings(q->v.context, GOROCE_MODIFY_SRQ, request, sizeof(*request),
