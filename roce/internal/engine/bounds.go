@@ -26,10 +26,13 @@ const (
 
 	// TurnQPs is how many QPs may send in a turn, txPackets each at most, and TurnBytes how many bytes
 	// of frames they send: the QP that exceeds it is the last one. A request that is taken out of its
-	// ring counts for requestBytes besides, as it is work even if it needs no packet.
+	// ring counts for requestBytes besides, as it is work even if it needs no packet. A QP other than the
+	// one before counts for twice its bytes more, switchBytes at most: the state of so many has to be in
+	// the processor's cache until their ACKs come.
 	TurnQPs      = 64
 	TurnBytes    = 768 << 10
 	requestBytes = 384
+	switchBytes  = 32 << 10
 
 	// AppTurn is how many packets one application may send before the next one's turn, and how many
 	// go to one of its peers before the next peer's turn. A QP's turn that begins within this number

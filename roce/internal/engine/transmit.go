@@ -32,7 +32,8 @@ type transmitter struct {
 	blocked bool           // the link takes no more for now
 	path    link.Run       // addresses of the current datagram
 	frames  int            // number of frames in the last run
-	bytes   int            // sent by this drain
+	bytes   int            // sent by this drain, and what else counts as bytes (bounds.go)
+	latest  *QP            // the latest that has sent something in this drain
 	shard   int            // shard of the peer that the last run goes to
 }
 
@@ -51,7 +52,7 @@ func (t *transmitter) drain() bool {
 		return false
 	}
 	sent := t.s.qp1.send(t)
-	t.bytes = 0
+	t.bytes, t.latest = 0, nil
 	for qps := 0; qps < TurnQPs && t.bytes < TurnBytes; qps++ {
 		if t.n > txRuns-txPackets && !t.flush() || t.blocked {
 			break
@@ -84,8 +85,12 @@ func (t *transmitter) pull(q *QP) bool {
 			t.countAgain(q, p, t.bytes-at)
 		}
 	}
-	if n > 0 {
-		q.core.Traffic().SentBytes += uint64(t.bytes - before)
+	if sent := t.bytes - before; n > 0 {
+		q.core.Traffic().SentBytes += uint64(sent)
+		if q != t.latest {
+			t.bytes += min(2*sent, switchBytes)
+		}
+		t.latest = q
 	}
 	q.core.Sent(now)
 	taken := t.s.applyEffects(q)
