@@ -76,6 +76,7 @@ func (f *Flow) onACK(now ib.Instant, n int) {
 	f.heard = now
 	f.unsettled -= n
 	f.rate.add(now, n, f.rtt.mean)
+	f.losses.add(n)
 	if cwnd := f.gate.onACK(now, n); cwnd > 0 {
 		f.cc.restore(cwnd)
 	}
@@ -100,6 +101,7 @@ func (f *Flow) onLate(n int) { f.gate.late.wasLate(n) }
 // onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
 func (f *Flow) onLost(now ib.Instant, n int) {
 	f.unsettled -= n
+	f.losses.lost += n
 	if f.gate.late.looksLost(n); f.onlyLate() {
 		return
 	}
@@ -109,7 +111,9 @@ func (f *Flow) onLost(now ib.Instant, n int) {
 	}
 	switch f.gate.judge(now, &f.rtt, n, f.cc.window()) {
 	case lossCongestion:
-		if f.rtt.mean-f.rtt.least < f.rtt.least/2 { // the queue is shorter than what the path holds
+		// The queue is shorter than what the path holds, or losses are few, so that what a READ loses is soon asked
+		// for again.
+		if f.rtt.mean-f.rtt.least < f.rtt.least/2 || f.losses.rare() {
 			f.shortUntil = now + shortFor
 		}
 		f.onLoss(now)
@@ -155,6 +159,21 @@ func (f *Flow) adjust() {
 	f.cwnd = max(int(cwnd), 1)
 	f.pace.set(f.cc.pace(&f.rtt), cwnd)
 }
+
+// lossCount counts packets that were lost, and acknowledged, lately.
+type lossCount struct{ lost, acked int }
+
+// lossCountMost is how many acknowledged packets are remembered at most.
+const lossCountMost = 8192
+
+func (c *lossCount) add(acked int) {
+	if c.acked += acked; c.acked > lossCountMost {
+		c.lost, c.acked = c.lost/2, c.acked/2
+	}
+}
+
+// rare reports whether less than half a percent is lost, as by a flow that fills a queue alone.
+func (c *lossCount) rare() bool { return c.lost*200 < c.acked }
 
 // ackRate counts what was acknowledged in a round trip.
 type ackRate struct {

@@ -116,7 +116,7 @@ func TestFair(t *testing.T) {
 					}
 					goal, most := 0.95, 4*(rtt+net.buffer)
 					if what == mix {
-						goal = 0.8
+						goal = 0.88
 					}
 					if rtt < ms && flows > 8 {
 						most = 67 * ms

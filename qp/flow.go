@@ -11,7 +11,7 @@ const (
 	// least. Most devices let 16 READs begin, and shorter pieces lose more requests, which have to be made again.
 	piecesMost = 12
 	pieceLeast = 4
-	// shortFor is for how long a loss shows a short queue, in nanoseconds.
+	// shortFor is for how long a loss shows such a queue, in nanoseconds.
 	shortFor = ib.Instant(5_000_000_000)
 )
 
@@ -31,7 +31,8 @@ type Flow struct {
 	rate      ackRate
 	pace      bucket
 
-	shortUntil ib.Instant // a loss has shown a short queue, so READs ask for little at a time until then
+	losses     lossCount
+	shortUntil ib.Instant // until then READs ask for little at a time: bursts overflow a queue
 
 	packets  int // in flight
 	bytes    int
@@ -128,11 +129,11 @@ func (f *Flow) release(packets, cost int) {
 // piece returns for how many responses of the given cost a READ asks at least and at most, if so many are left of it.
 // left is how many READs may still begin, this one included.
 //
-// The responses come in one burst at the rate of the peer's link. Where losses have shown a short queue on the way,
-// which that overflows, a READ asks for as little as fills the window together with the others that may begin.
-// Elsewhere it asks for all that there is room for, and at least for a quarter of the window, or a quantum of the pace
-// if that is more. But where packets are lost, READs wait for those before them: half of the READs that may still begin
-// have to fill the window.
+// The responses come in one burst at the rate of the peer's link. Where losses have shown a queue on the way, which
+// that overflows, a READ asks for as little as fills the window together with the others that may begin. Elsewhere it
+// asks for all that there is room for, and at least for a quarter of the window, or a quantum of the pace if that is
+// more. But where packets are lost, READs wait for those before them: half of the READs that may still begin have to
+// fill the window.
 func (f *Flow) piece(now ib.Instant, cost, left int) (least, most int) {
 	window := min(f.cwnd, f.cwnd*flowBytesPerPacket/cost)
 	if now < f.shortUntil && !f.gate.late.common() {
