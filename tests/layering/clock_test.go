@@ -38,6 +38,7 @@ var realClock = map[string]string{
 	"roce/daemon/server/inspect.go":           "pauses between locks of shards, whose threads go on meanwhile",
 	"roce/daemon/server/receive.go":           "limits the wait for the kernel to close descriptors",
 	"roce/daemon/server/reply.go":             "limits how long replies may lie unread in a socket",
+	"roce/daemon/server/seal.go":              "limits the wait for the kernel to seal a file",
 	"roce/daemon/server/server.go":            "limits the wait for threads that hang in the kernel",
 	"roce/daemon/server/visit.go":             "for how long a process was there, for people",
 

@@ -21,7 +21,8 @@
 //   - It leaves the connection to a child, or sends it to another process: requests of any process
 //     but the one that has connected are refused, whatever descriptors it has (sender.go).
 //   - It makes holes in memory that it shares, for which whoever touches that memory would wait: they cannot be
-//     made, as the server seals a memfd before it touches it (F_SEAL_FUTURE_WRITE, seal.go).
+//     made, as the server seals a memfd before it touches it (F_SEAL_FUTURE_WRITE, seal.go). It keeps the kernel
+//     from sealing it: the threads that close the files of its user wait (session.seal), and no lock is held.
 //   - It passes descriptors that never finish closing: a few threads for each user close them,
 //     and the session does not wait (closer.go). Descriptors are accepted only after the hello.
 //   - It asks for more than its share: Limits apply, and limits on mappings, of which a process
@@ -42,6 +43,7 @@
 //	session.serve       the next request               the socket (abi.Conn)
 //	session.read        that replies are read          the clock: it looks at the socket again and again
 //	session.receive     earlier descriptors are closed the user's closer, takeLimit
+//	session.seal        the kernel, and who writes     the user's closer, takeLimit
 //	session.retire      the worker's turn              a channel; a turn longer than a second ends the session
 //	watchProcess        the end of the process         its pidfd (abi.File)
 //	watchChannel        the close of a CM channel      the socket of its events (abi.File)

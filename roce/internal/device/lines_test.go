@@ -74,8 +74,8 @@ func TestSharedLines(t *testing.T) {
 	for _, line := range slices.Sorted(maps.Keys(first)) {
 		a, b := ours(first[line]), ours(second[line])
 		if len(a) > 0 && len(b) > 0 {
-			t.Errorf("got cache line %#x written by both shards, want none: by the first in %s; by the second in %s", line,
-				strings.Join(a, ", "), strings.Join(b, ", "))
+			t.Errorf("got cache line %#x written by both shards, want none: by the first in %s; by the second in %s",
+				line, strings.Join(a, ", "), strings.Join(b, ", "))
 		}
 	}
 }
@@ -215,7 +215,8 @@ func newLineEnd(t *testing.T, dev *device.Device, shard int) *lineEnd {
 			Cap: ib.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		must(t, err)
 	}
-	e.mr, err = pd.RegMR(ib.MRInit{Buf: make([]byte, 2*lineSize), Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead})
+	e.mr, err = pd.RegMR(ib.MRInit{Buf: make([]byte, 2*lineSize),
+		Access: ib.LocalWrite | ib.RemoteWrite | ib.RemoteRead})
 	must(t, err)
 	return e
 }
@@ -224,7 +225,8 @@ func (e *lineEnd) to(t *testing.T, peer *lineEnd) {
 	gids, err := peer.dev.GIDs(1)
 	must(t, err)
 	attr := ib.QPAttr{Port: 1, Access: ib.QPAccessMask, AH: ib.AHAttr{DGID: gids[0].GID}, PathMTU: ib.MTU1024,
-		DestQPN: peer.qp.Num(), MaxDestRdAtomic: 4, MinRNRTimer: 12, MaxRdAtomic: 4, Timeout: 18, RetryCnt: 7, RNRRetry: 7}
+		DestQPN: peer.qp.Num(), MaxDestRdAtomic: 4, MinRNRTimer: 12, MaxRdAtomic: 4, Timeout: 18, RetryCnt: 7,
+		RNRRetry: 7}
 	must(t, ib.ModifyTo(e.qp, attr, ib.StateInit, ib.StateRTR, ib.StateRTS))
 }
 

@@ -49,8 +49,8 @@ type Shard struct {
 	yield     yieldTimer // of the goroutine that drives the shard
 }
 
-// ownLines is the least capacity of a shard's lists: 128 bytes, which the allocator begins at a cache line. Shorter ones
-// of two shards may be in one, for which their processors then compete (tests/shards).
+// ownLines is the least capacity of a shard's lists: 128 bytes, which the allocator begins at a cache line. Shorter
+// ones of two shards may be in one line, for which their processors then compete (package device, TestSharedLines).
 const ownLines = 16
 
 func newShard(e *Engine, id int, l link.Link, shards int) *Shard {
@@ -78,8 +78,8 @@ func (s *Shard) Number() int { return s.id }
 // Link returns the link that the shard runs on.
 func (s *Shard) Link() link.Link { return s.link }
 
-// Step takes one turn at now, of a shard without a loop. After a turn that did nothing the shard sleeps until the next step, as the loop does
-// (sleep): applications in other processes then wake the link when they ring.
+// Step takes one turn at now, of a shard without a loop. After a turn that did nothing the shard sleeps until the next
+// step, as the loop does (sleep): applications in other processes then wake the link when they ring.
 func (s *Shard) Step(now ib.Instant) (busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
