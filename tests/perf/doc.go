@@ -61,6 +61,7 @@
 // Files: rows.go is the table, run.go runs it, quiet.go decides which rounds count. wire.go, bridge.go and vm.go
 // create wires. child.go and peer.go run the two ends; tcp.go, bare.go, shaped.go, ring.go with xsk.go, verbs.go,
 // pingpong.go, connect.go, loop.go and idle.go are the kinds. dropin.go runs programs in C, perftest.go reads what they
-// print, dropin_rows.go has their rows. ends.go opens goroce, daemon.go starts daemons. stats.go compares with bars,
-// report.go and machine.go print, plots.go and svg.go draw.
+// print, dropin_rows.go has their rows. incast.go has the rows of many senders, for which events.go counts system calls
+// and wake-ups. ends.go opens goroce, daemon.go starts daemons. stats.go compares with bars, report.go and machine.go
+// print, plots.go and svg.go draw.
 package perf

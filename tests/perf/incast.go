@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -18,6 +19,8 @@ const (
 	incastQueue = 1 << 20  // of the bottleneck, in bytes
 	incastBurst = 15 << 10 // less than a run, which the kernel so cuts into packets
 	incastDepth = 32
+
+	incastPackets = 64 // of a message
 )
 
 // incasts are the numbers of senders.
@@ -30,12 +33,15 @@ func incastName(senders int) string {
 // incastTable has the rows of many senders.
 func incastTable() (list []Row) {
 	for _, n := range incasts {
-		list = append(list, Row{Name: incastName(n), Unit: gbps, On: incastRows, Measure: incastOf(n)},
-			Row{Name: "CPU of " + incastName(n), Unit: cpuPerGB, On: incastRows, Measure: incastOf(n)})
+		list = append(list, Row{Name: incastName(n), Unit: gbps, On: incastRows, Measure: incastOf(n, false)},
+			Row{Name: "CPU of " + incastName(n), Unit: cpuPerGB, On: incastRows, Measure: incastOf(n, false)},
+			Row{Name: "system calls of " + incastName(n), Unit: callsEach, On: incastRows, Measure: incastOf(n, true)},
+			Row{Name: "wake-ups of " + incastName(n), Unit: wakesEach, On: incastRows, Measure: incastOf(n, true)})
 	}
-	last := list[len(list)-2:]
+	last := list[len(list)-4:]
 	last[0].Bars = []Bar{least(0.8*incastRate/1e9, "")}
 	last[1].Bars = []Bar{most(1.5, list[1].Name)}
+	last[2].Bars, last[3].Bars = []Bar{most(4*incastPackets, "")}, []Bar{most(incastPackets, "")}
 	return list
 }
 
@@ -99,8 +105,8 @@ func limitRate(name string) error {
 	})
 }
 
-// incastOf measures n senders.
-func incastOf(n int) measure {
+// incastOf measures n senders. If counted, it counts what all processes have the kernel do.
+func incastOf(n int, counted bool) measure {
 	return func(ctx context.Context, w *wire, o *Options) (Result, error) {
 		j := stream(ib.WRWrite, 64<<10)
 		j.Depth, j.Events, j.Memory, j.RecvBuffer, j.User = incastDepth, true, memfd, userRecv, true
@@ -111,11 +117,26 @@ func incastOf(n int) measure {
 		for _, s := range w.senders[:n] {
 			tasks = append(tasks, task{s, w.near, j})
 		}
+		sum := Result{Seconds: 1}
+		var kernel *watch
+		if counted {
+			var err error
+			if kernel, err = startWatch(); err != nil {
+				return Result{}, err
+			}
+		}
 		results, err := together(ctx, o, tasks...)
+		if counted {
+			kernel.stop()
+		}
 		if err != nil {
 			return Result{}, err
 		}
-		sum := Result{Seconds: 1}
+		if counted {
+			r := results[0]
+			calls, wakes := kernel.between(r.Began, r.Began.Add(time.Duration(r.Seconds*float64(time.Second))))
+			sum.Calls, sum.Wakes = calls/r.Seconds, wakes/r.Seconds
+		}
 		for _, r := range results { // the intervals of the processes differ a little
 			sum.Bytes += r.Bytes / r.Seconds
 			sum.Packets += r.Packets / r.Seconds

@@ -88,6 +88,7 @@ func (m *meter) result() Result {
 		m.end = m.mark(time.Now())
 	}
 	r := Result{
+		Began:    m.start.at,
 		Seconds:  m.end.at.Sub(m.start.at).Seconds(),
 		CPU:      (m.end.cpu - m.start.cpu).Seconds(),
 		Messages: float64(m.end.total - m.start.total),
@@ -114,6 +115,9 @@ type Result struct {
 	PerQP    float64   `json:"bytes_per_qp,omitempty"`
 	Daemon   float64   `json:"daemon_mib,omitempty"` // memory of a daemon
 	Calls    float64   `json:"system_calls,omitempty"`
+	Wakes    float64   `json:"wake_ups,omitempty"`
+
+	Began time.Time `json:"began,omitzero"` // when the interval did
 
 	Skip string `json:"skip,omitempty"` // the reason if nothing was measured
 }

@@ -50,6 +50,7 @@ var (
 	bytesEach = Unit{"B/QP", func(r *Result) float64 { return r.PerQP }}
 	mib       = Unit{"MiB", func(r *Result) float64 { return r.Daemon }}
 	callsEach = Unit{"calls/msg", func(r *Result) float64 { return r.Calls / r.Messages }}
+	wakesEach = Unit{"wakes/msg", func(r *Result) float64 { return r.Wakes / r.Messages }}
 	cpuPerGB  = Unit{"s/GB", func(r *Result) float64 { return r.CPU / (r.Bytes / 1e9) }}
 	cpuShare  = Unit{"% CPU", func(r *Result) float64 { return 100 * r.CPU / r.Seconds }}
 )
