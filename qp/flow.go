@@ -44,6 +44,8 @@ type Flow struct {
 	news      PeerNews // for the owner
 	silent    int      // sequence NAKs since the latest SACK
 
+	overtaking overtaking // of requests that come from there
+
 	first, last *QP // waiting, in order
 	need, cost  int // first waits for room for need packets of this cost; need is 0 for any room
 	turn        *QP // the QP that Next has returned and that has not sent yet

@@ -67,6 +67,10 @@ type reorderQueue struct {
 	front   ib.PSN // all packets from the expected PSN to here are kept
 	used    ib.Instant
 
+	waiting bool // for the late packet gap, until then: neither a NAK nor a SACK was sent (gap.go)
+	gap     ib.PSN
+	until   ib.Instant
+
 	due     bool       // a SACK is to be sent
 	trigger ib.PSN     // for this one
 	sackAt  ib.Instant // not before
@@ -123,7 +127,7 @@ func (m *Reorder) open(q *QP) *reorderQueue {
 		o = &reorderQueue{packets: map[ib.PSN]*early{}}
 	}
 	o.q, o.low, o.front = q, q.resp.epsn, q.resp.epsn
-	o.due, o.sackAt = false, 0
+	o.due, o.sackAt, o.waiting = false, 0, false
 	m.link(o)
 	return o
 }

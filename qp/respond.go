@@ -17,6 +17,7 @@ const (
 // in PSN order, then a NAK. It returns how many elements it has used, and how many
 // packets follow them in trains.
 func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
+	r.checkGap(now)
 	for n+trains < len(out) {
 		s := r.res.next()
 		if s == nil {

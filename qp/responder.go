@@ -526,6 +526,9 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 	case p.Opcode.IsSend() || p.Opcode.IsWrite():
 		r.owed.again = true
 		r.twice++
+		if r.q.flow != nil {
+			r.q.flow.overtaking.repeated(now, r.q.cfg.Num, p.PSN)
+		}
 		r.oweACK(now, 1)
 	case p.Opcode.IsRead():
 		again = r.res.readAgain(p, int(r.q.attr.PathMTU))
