@@ -28,6 +28,7 @@ type network struct {
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
+	socket bool       // the buffer is that of a socket: the packet behind one that is lost tells so, as a mark does
 }
 
 // link is one direction of a network, in virtual time.
@@ -39,6 +40,8 @@ type link struct {
 
 	longest ib.Instant // wait for it
 	full    int        // packets that were lost there
+
+	overflowed bool // and none has arrived since
 }
 
 // carry returns when a packet of size bytes that is sent now arrives; false if it is lost.
@@ -48,7 +51,11 @@ func (l *link) carry(now ib.Instant, size int, p *wire.Packet) (ib.Instant, bool
 		l.free = max(l.free, now)
 		if l.free-now > l.buffer {
 			l.full++
+			l.overflowed = l.socket
 			return 0, false
+		}
+		if l.overflowed {
+			l.overflowed, p.ECN = false, wire.CE
 		}
 		l.longest = max(l.longest, l.free-now)
 		if l.mark > 0 && l.free-now > l.mark {

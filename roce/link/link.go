@@ -89,6 +89,8 @@ type Run struct {
 	// UDP socket cannot.
 	ID      uint16
 	KnownID bool
+	// Overflow says that the kernel has dropped frames in front of this run for lack of buffers (Stats.RxOverflow).
+	Overflow bool
 
 	// Size is the length of every frame in Buf but the last, which may be shorter. The lengths are multiples of 4
 	// bytes.

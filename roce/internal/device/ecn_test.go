@@ -11,6 +11,32 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
+// overflowing is a link whose socket has overflowed before each run.
+type overflowing struct{ link.Link }
+
+func (l overflowing) Recv(now ib.Instant, runs []link.Run) (int, error) {
+	n, err := l.Link.Recv(now, runs)
+	for i := range runs[:n] {
+		runs[i].Overflow = true
+	}
+	return n, err
+}
+
+// TestOverflowIsCongestion: a device whose socket overflows tells senders to send less, as one does that gets marked
+// packets.
+func TestOverflowIsCongestion(t *testing.T) {
+	w := newWorld(t, 1, 1<<16, stack{below: same, above: func(l link.Link) link.Link { return overflowing{l} }})
+	w.connect(ib.MTU1024, nil)
+	w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
+	if wc := w.poll(w.a); wc.Err() != nil {
+		t.Fatal(wc.Err())
+	}
+	sender, receiver := w.a.dev.Stats(), w.b.dev.Stats()
+	if receiver.SentCNPs == 0 || sender.RcvdCNPs == 0 {
+		t.Errorf("got %d CNPs sent and %d received, want some", receiver.SentCNPs, sender.RcvdCNPs)
+	}
+}
+
 // TestCEReachesQP: each packet that has met congestion on its way is CE at its QP, whether the QP handles it by itself
 // or with others of its run.
 func TestCEReachesQP(t *testing.T) {

@@ -156,6 +156,7 @@ func (c *conn) readControl(s *socket, i int, r *link.Run) {
 			r.FlowLabel = binary.BigEndian.Uint32((*[4]byte)(data)[:]) & 0xFFFFF
 		case kindDrops:
 			c.stats.RxOverflow += uint64(value - s.drops)
+			r.Overflow = value != s.drops
 			s.drops = value
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,12 +210,13 @@ func TestOverflow(t *testing.T) {
 		linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &next, 1, 1040, 0)})
 	}
 	in := make([]link.Run, 32)
-	s := b.Stats()
+	s, told := b.Stats(), false
 	for end := time.Now().Add(require.Patience); s.RxFrames+s.RxOverflow != uint64(next) && time.Now().Before(end); {
 		n, err := b.Recv(0, in)
 		if err != nil {
 			t.Fatal(err)
 		}
+		told = told || slices.ContainsFunc(in[:n], func(r link.Run) bool { return r.Overflow })
 		if n == 0 { // the kernel tells the count with the next datagram that it queues
 			linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &next, 1, 1040, 0)})
 		}
@@ -222,6 +224,9 @@ func TestOverflow(t *testing.T) {
 	}
 	if s.RxOverflow == 0 || s.RxFrames+s.RxOverflow != uint64(next) {
 		t.Errorf("received %d, lost %d, want %d together", s.RxFrames, s.RxOverflow, next)
+	}
+	if !told {
+		t.Error("got no run with Overflow, want the one behind frames that were lost")
 	}
 }
 
