@@ -348,8 +348,9 @@ int rnic_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t add
 	case IBV_REREG_MR_ERR_DONT_FORK_NEW:
 		return err;
 	case IBV_REREG_MR_ERR_CMD:
-		// Without the verb in provider or driver there was no command.
-		return err == EOPNOTSUPP || err == ENOSYS ? err : -err;
+		// Without the verb in provider or driver there was no command. EBUSY is the refusal of a region that has
+		// windows, which changes nothing.
+		return err == EOPNOTSUPP || err == ENOSYS || err == EBUSY ? err : -err;
 	default:
 		return -err;
 	}
