@@ -319,12 +319,13 @@ func TestVerbsMismatch(t *testing.T) {
 		why        error // of the daemon, if the socket lets one in
 		mode       os.FileMode
 		errno      syscall.Errno
+		advice     string // without GOROCE_DEBUG
 	}{
 		{"version", "the daemon speaks version 99", fmt.Errorf("the daemon speaks version 99: %w", abi.ErrVersion),
-			0o777, syscall.EPROTO},
+			0o777, syscall.EPROTO, ""},
 		{"user", "user 7 is not of the group", fmt.Errorf("user 7 is not of the group: %w", abi.ErrPermission),
-			0o777, syscall.EPERM},
-		{"socket", "Permission denied", nil, 0, syscall.EACCES},
+			0o777, syscall.EPERM, ""},
+		{"socket", "Permission denied", nil, 0, syscall.EACCES, "this user may not connect to the daemon at "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &host{dir: userDir(t), libs: libs(t)}
@@ -340,10 +341,11 @@ func TestVerbsMismatch(t *testing.T) {
 			go refuse(listener, c.why)
 			env := []string{"LD_LIBRARY_PATH=" + h.libs}
 			want := fmt.Sprintf("errno %d\n", c.errno)
-			if out := h.with(t, env, program, "refused").ok(t); out != want {
-				t.Errorf("it says\n%s, want %s", out, want)
+			out := h.with(t, env, program, "refused").ok(t)
+			if !strings.Contains(out, c.advice) || !strings.HasSuffix(out, want) || c.advice == "" && out != want {
+				t.Errorf("it says\n%s, want %s%s", out, c.advice, want)
 			}
-			out := h.with(t, append(env, "GOROCE_DEBUG=1"), program, "refused").ok(t)
+			out = h.with(t, append(env, "GOROCE_DEBUG=1"), program, "refused").ok(t)
 			if !strings.Contains(out, c.says) || !strings.HasSuffix(out, want) {
 				t.Errorf("with GOROCE_DEBUG=1 it says\n%s, want %q and %s", out, c.says, want)
 			}

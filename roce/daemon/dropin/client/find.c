@@ -12,6 +12,7 @@
 #include "client.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,6 +249,25 @@ static void missing(const char *path, int err, const struct places *p)
 			? ", and XDG_RUNTIME_DIR is ignored: it, or a directory above, is not this user's alone" : "");
 }
 
+/* refused says once that this user may not connect to the daemon at path, and who may. */
+static void refused(const char *path)
+{
+	char names[1024], who[96] = "in a directory that this user may not enter";
+	struct group group, *found = NULL;
+	struct stat st;
+
+	if (silent())
+		return;
+	if (!stat(path, &st)) {
+		getgrgid_r(st.st_gid, &group, names, sizeof(names), &found);
+		snprintf(who, sizeof(who), "which is for group %s (%u)", found ? found->gr_name : "without a name", st.st_gid);
+	}
+	fprintf(stderr,
+		"goroce: no RDMA device: this user may not connect to the daemon at %s, %s; become a member, or name the "
+		"socket of another daemon in GOROCED_SOCKET\n",
+		path, who);
+}
+
 /* daemon_dial connects to the first daemon that listens. ENOENT: there is none, and the user was told. ENAMETOOLONG: no
  * socket can have the path that the user names, who was told. Other errors are of a daemon that is there. */
 int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_reply *r)
@@ -270,6 +290,8 @@ int daemon_dial(struct control *c, char path[PATH_LEN], struct goroce_hello_repl
 		debug("connect to %s: %s", path, err ? strerror(err) : "done");
 		if (err == ENOENT || err == ECONNREFUSED || err == ENOTDIR)
 			continue;
+		if (err == EACCES)
+			refused(path);
 		if (err)
 			return err;
 		err = daemon_hello(c, r);
