@@ -169,7 +169,7 @@ func TestLayers(t *testing.T) {
 	c, err := Load(Sources{File: file, UID: 1,
 		Environ: append(user, "GOROCED_DRAIN=2s", "GOROCED_SOCKET_GROUP=b", "GOROCED_DEVICE_SHARDS=2",
 			"GOROCED_DEVICE_LINK=rawsock", "GOROCED_LIMITS_USER_QPS=5", "GOROCED_LIMITS_CONNECTION_PINNED=1MiB",
-			"GOROCED_MEMORY_OWN_PROCESSES=false"),
+			"GOROCED_MEMORY_OWN_PROCESSES=false", "GOROCED_SOCKET="),
 		Flags: []Flag{{"--drain", "drain", "3s"}, {"--addr", "device.addresses", "192.0.2.1,192.0.2.2"},
 			{"--link", "device.link", "udp"}}})
 	if err != nil {

@@ -150,6 +150,7 @@ func (s Sources) texts() (texts []Flag, errs []error) {
 		case !known:
 			errs = append(errs, &Error{Source: name, Allowed: nearVariables(slices.Sorted(maps.Keys(keys)), name),
 				Err: ErrUnknownKey})
+		case key == "socket" && value == "": // is as if it were not there, as for programs that look for the daemon
 		case key != "":
 			texts = append(texts, Flag{name, key, value})
 		}
