@@ -72,6 +72,8 @@ func (r *responder) checkGap(now ib.Instant) {
 	switch {
 	case e == nil || !e.waiting || r.phase >= refused:
 		return
+	case r.owed.discarding: // the late packet has come, and has an RNR NAK or found no room
+		e.waiting = false
 	case r.epsn != e.gap:
 		e.waiting = false
 		r.executeKept(now, windowSize)

@@ -73,6 +73,20 @@ func TestOvertakenTwice(t *testing.T) {
 	}
 }
 
+// TestOvertakenNotReady: the late packet finds no receive. It has its RNR NAK then, and no sequence NAK follows.
+func TestOvertakenNotReady(t *testing.T) {
+	h, now, psn := overtaken(t)
+	h.write(now, psn.Add(1), 1, 2)
+	h.handle(now+us, request(wire.RCSendOnly, psn, []byte{1, 2, 3, 4}))
+	out := h.emit(now+us, 4)
+	if len(out) != 1 || !out[0].AETH.Syndrome.IsRNR() || out[0].PSN != psn {
+		t.Fatalf("got %v, want an RNR NAK of PSN %d", out, psn)
+	}
+	if out := h.emit(now+ms, 4); len(out) > 0 {
+		t.Errorf("got %v after the time for a late packet, want nothing behind an RNR NAK", out)
+	}
+}
+
 // TestOvertakenLost: what does not come in time gets its NAK, and each such wait makes the next one shorter.
 func TestOvertakenLost(t *testing.T) {
 	h, now, psn := overtaken(t)
