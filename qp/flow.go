@@ -44,7 +44,7 @@ type Flow struct {
 	news      PeerNews // for the owner
 	silent    int      // sequence NAKs since the latest SACK
 
-	overtaking overtaking // of requests that come from there
+	reordering reordering // of requests that come from there
 
 	first, last *QP // waiting, in order
 	need, cost  int // first waits for room for need packets of this cost; need is 0 for any room

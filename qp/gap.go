@@ -47,7 +47,7 @@ func (r *responder) refuseGap(now ib.Instant, psn ib.PSN) {
 	r.q.judge(Gap)
 	r.oweNAK(r.epsn, wire.NAKSequence)
 	if r.q.flow != nil {
-		r.q.flow.overtaking.opened(now, r.q.cfg.Num, r.epsn)
+		r.q.flow.reordering.opened(now, r.q.cfg.Num, r.epsn)
 	}
 }
 
@@ -55,10 +55,10 @@ func (r *responder) refuseGap(now ib.Instant, psn ib.PSN) {
 func (r *responder) awaits(now ib.Instant, psn ib.PSN) bool {
 	e := r.early
 	if !e.waiting {
-		if r.q.flow == nil || r.q.flow.overtaking.wait == 0 {
+		if r.q.flow == nil || r.q.flow.reordering.wait == 0 {
 			return false
 		}
-		e.waiting, e.gap, e.until = true, r.epsn, now+r.q.flow.overtaking.wait
+		e.waiting, e.gap, e.until = true, r.epsn, now+r.q.flow.reordering.wait
 		r.q.timers.set(timerSACK, e.until)
 	}
 	e.trigger = psn
@@ -87,16 +87,16 @@ func (r *responder) checkGap(now ib.Instant) {
 	case now >= e.until:
 		e.waiting = false
 		if r.q.flow != nil {
-			r.q.flow.overtaking.inVain()
+			r.q.flow.reordering.inVain()
 		}
 		r.refuseGap(now, e.trigger)
 	}
 }
 
-// overtaking is by how much packets from a destination overtake each other. What was missing and came late is sent
-// again after the NAK and arrives a second time: the first time says how late it was, the second one how long a round
-// trip takes.
-type overtaking struct {
+// reordering is by how much packets from a destination are late where they overtake each other. What was missing and
+// came late is sent again after the NAK and arrives a second time: the first time says how late it was, the second one
+// how long a round trip takes.
+type reordering struct {
 	wait ib.Instant // before a NAK; 0: none
 
 	qpn       ib.QPN // the gap that is looked at: of which QP, and its expected PSN
@@ -107,26 +107,26 @@ type overtaking struct {
 }
 
 const (
-	// overtakenMost is how long a NAK waits at most, whatever a round trip takes, in nanoseconds.
-	overtakenMost = ib.Instant(10_000_000)
-	// overtakenLeast is how many late packets in a row show that packets overtake each other.
-	overtakenLeast = 3
+	// reorderWaitMost is how long a NAK waits at most, whatever a round trip takes, in nanoseconds.
+	reorderWaitMost = ib.Instant(10_000_000)
+	// reorderedLeast is how many late packets in a row show that packets overtake each other.
+	reorderedLeast = 3
 )
 
 // opened notes a gap that a NAK is sent for.
-func (o *overtaking) opened(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
+func (o *reordering) opened(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
 	o.qpn, o.psn, o.at, o.ended = qpn, psn, now, 0
 }
 
 // arrived notes that a QP expects psn now.
-func (o *overtaking) arrived(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
+func (o *reordering) arrived(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
 	if o.at > 0 && o.ended == 0 && o.qpn == qpn && o.psn != psn {
 		o.ended = now
 	}
 }
 
 // repeated notes that psn has arrived a second time.
-func (o *overtaking) repeated(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
+func (o *reordering) repeated(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
 	if o.ended == 0 || o.qpn != qpn || o.psn != psn {
 		return
 	}
@@ -140,13 +140,13 @@ func (o *overtaking) repeated(now ib.Instant, qpn ib.QPN, psn ib.PSN) {
 		o.seen = 0
 		return
 	}
-	if o.seen++; o.seen >= overtakenLeast {
-		o.wait = min(max(o.wait, late+late/4), overtakenMost)
+	if o.seen++; o.seen >= reorderedLeast {
+		o.wait = min(max(o.wait, late+late/4), reorderWaitMost)
 	}
 }
 
 // inVain notes that a NAK has waited for a packet that was lost.
-func (o *overtaking) inVain() {
+func (o *reordering) inVain() {
 	if o.wait -= o.wait / 8; o.wait < 1000 {
 		o.wait, o.seen = 0, 0
 	}

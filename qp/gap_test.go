@@ -9,12 +9,12 @@ import (
 
 const us = ib.Instant(1000)
 
-// overtaken returns a responder, at a time, to which packets have come that others had overtaken by 4 us, over a round
+// reordered returns a responder, at a time, to which packets have come that others had overtaken by 4 us, over a round
 // trip of 50 us, each with a NAK that had them sent again in vain. It expects psn.
-func overtaken(t *testing.T) (h *host, now ib.Instant, psn ib.PSN) {
+func reordered(t *testing.T) (h *host, now ib.Instant, psn ib.PSN) {
 	t.Helper()
 	h, psn = keeper(t, ourNum, NewReorder(1)), peerPSN
-	for range overtakenLeast {
+	for range reorderedLeast {
 		now += ms
 		h.write(now, psn.Add(1), 1, 1)
 		if !naks(h.emit(now, 4), psn) {
@@ -37,10 +37,10 @@ func naks(out []TxPacket, psn ib.PSN) bool {
 	return len(out) == 1 && out[0].Opcode == wire.RCAck && out[0].AETH.Syndrome == wire.NAKSequence && out[0].PSN == psn
 }
 
-// TestOvertaken: where packets overtake each other by a little a NAK waits until the late one has come. What came
+// TestReordered: where packets overtake each other by a little a NAK waits until the late one has come. What came
 // before it is executed then, and acknowledged as if all had come in order.
-func TestOvertaken(t *testing.T) {
-	h, now, psn := overtaken(t)
+func TestReordered(t *testing.T) {
+	h, now, psn := reordered(t)
 	h.write(now, psn.Add(1), 1, 2)
 	h.write(now+us, psn.Add(2), 2, 2)
 	if out := h.emit(now+us, 4); len(out) > 0 {
@@ -59,9 +59,9 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestOvertakenTwice: of two gaps the second one waits on its own.
-func TestOvertakenTwice(t *testing.T) {
-	h, now, psn := overtaken(t)
+// TestReorderedTwice: of two gaps the second one waits on its own.
+func TestReorderedTwice(t *testing.T) {
+	h, now, psn := reordered(t)
 	h.write(now, psn.Add(1), 1, 2)
 	h.write(now+us, psn.Add(3), 3, 2)
 	h.write(now+4*us, psn, 0, 2)
@@ -73,9 +73,9 @@ func TestOvertakenTwice(t *testing.T) {
 	}
 }
 
-// TestOvertakenNotReady: the late packet finds no receive. It has its RNR NAK then, and no sequence NAK follows.
-func TestOvertakenNotReady(t *testing.T) {
-	h, now, psn := overtaken(t)
+// TestReorderedNotReady: the late packet finds no receive. It has its RNR NAK then, and no sequence NAK follows.
+func TestReorderedNotReady(t *testing.T) {
+	h, now, psn := reordered(t)
 	h.write(now, psn.Add(1), 1, 2)
 	h.handle(now+us, request(wire.RCSendOnly, psn, []byte{1, 2, 3, 4}))
 	out := h.emit(now+us, 4)
@@ -87,10 +87,10 @@ func TestOvertakenNotReady(t *testing.T) {
 	}
 }
 
-// TestOvertakenLost: what does not come in time gets its NAK, and each such wait makes the next one shorter.
-func TestOvertakenLost(t *testing.T) {
-	h, now, psn := overtaken(t)
-	before := h.flow.overtaking.wait
+// TestReorderedLost: what does not come in time gets its NAK, and each such wait makes the next one shorter.
+func TestReorderedLost(t *testing.T) {
+	h, now, psn := reordered(t)
+	before := h.flow.reordering.wait
 	h.write(now, psn.Add(1), 1, 2)
 	if out := h.emit(now+5*us-1, 4); len(out) > 0 {
 		t.Fatalf("got %v, want nothing before the wait is over", out)
@@ -100,12 +100,12 @@ func TestOvertakenLost(t *testing.T) {
 	}
 	h.write(now+50*us, psn, 0, 2)
 	h.write(now+50*us, psn.Add(1), 1, 2)
-	if got := h.flow.overtaking.wait; got >= before || h.q.resp.epsn != psn.Add(2) {
+	if got := h.flow.reordering.wait; got >= before || h.q.resp.epsn != psn.Add(2) {
 		t.Errorf("got a wait of %d ns and PSN %d expected, want less than %d and %d", got, h.q.resp.epsn, before,
 			psn.Add(2))
 	}
-	for h.flow.overtaking.wait > 0 {
-		h.flow.overtaking.inVain()
+	for h.flow.reordering.wait > 0 {
+		h.flow.reordering.inVain()
 	}
 	h.write(now+ms, psn.Add(3), 1, 2)
 	if out := h.emit(now+ms, 4); !naks(out, psn.Add(2)) {
@@ -115,7 +115,7 @@ func TestOvertakenLost(t *testing.T) {
 
 // TestLateByMuch: what is late by a good part of a round trip is not waited for, as the NAK would be as late.
 func TestLateByMuch(t *testing.T) {
-	var o overtaking
+	var o reordering
 	for i := range 100 {
 		at := ib.Instant(i+1) * ms
 		o.opened(at, ourNum, 7)

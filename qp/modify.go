@@ -177,7 +177,7 @@ func (q *QP) complete(cq *CQ, wc *ib.WC, solicited bool) {
 func (q *QP) settle() {
 	q.send = true
 	if q.flow != nil {
-		q.flow.overtaking.arrived(q.now, q.cfg.Num, q.resp.epsn)
+		q.flow.reordering.arrived(q.now, q.cfg.Num, q.resp.epsn)
 	}
 	q.resp.checkGap(q.now)
 	if q.lostCompletion && q.state != ib.StateErr {

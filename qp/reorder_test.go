@@ -158,7 +158,7 @@ func TestKeptUnseen(t *testing.T) {
 			}
 			p, from := requests[next], keeps.q.resp.epsn
 			next++
-			keeps.flow.overtaking = overtaking{} // a NAK that waits comes later than a strict one's
+			keeps.flow.reordering = reordering{} // a NAK that waits comes later than a strict one's
 			keeps.handle(now, p)
 			for psn := from; psn.Before(keeps.q.resp.epsn); psn = psn.Add(1) {
 				if psn != p.PSN {

@@ -527,7 +527,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 		r.owed.again = true
 		r.twice++
 		if r.q.flow != nil {
-			r.q.flow.overtaking.repeated(now, r.q.cfg.Num, p.PSN)
+			r.q.flow.reordering.repeated(now, r.q.cfg.Num, p.PSN)
 		}
 		r.oweACK(now, 1)
 	case p.Opcode.IsRead():
