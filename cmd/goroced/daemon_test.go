@@ -159,7 +159,7 @@ func TestViews(t *testing.T) {
 		{"status --rdma", `^link goroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo \n$`},
 		{"qp", `(?m)^link goroce_lo/1 lqpn \d+ rqpn 0 type RC state INIT .* pid ` + pid + ` comm goroced`},
 		{"mr", `(?m)^dev goroce_lo mrn \d+ rkey 0x[0-9a-f]+ lkey 0x[0-9a-f]+ iova 0x[0-9a-f]+ mrlen \d+ pid ` + pid +
-			` comm goroced`},
+			` comm goroced memory memfd$`},
 		{"cm", `^link goroce_lo/1 state LISTEN ps TCP pid \d+ comm goroced src-addr ` + d.addr + `:` + port},
 		{"top -i 10ms", `(?m)^1 queue pairs of 1 processes.*\nDEVICE .*\ngoroce_lo +0x[0-9a-f]+ +RC +INIT .* ` + pid + `  goroced`},
 		{"top -i 10ms -p", `(?m)^DEVICE +QPS .*\ngoroce_lo +1 .* ` + pid + `  goroced`},

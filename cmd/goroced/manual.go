@@ -75,7 +75,8 @@ var variables = []use{
 		text:     "1 lets the library say what was refused, and why.",
 		commands: []string{"run", "env"}},
 	{term: "GOROCE_MR",
-		text:     "remap lets the library put the memory that a program registers into a memfd, which is faster.",
+		text: "process leaves the memory that a program registers where it is, which is slower. remap puts it into a " +
+			"memfd although other threads may store into it at that moment, which then is lost.",
 		commands: []string{"run", "env"}},
 	{term: "SOURCE_DATE_EPOCH",
 		text:     "The date of the pages, in seconds since 1970.",

@@ -57,7 +57,7 @@ func TestDaemonInContainer(t *testing.T) {
 		daemon.mustRun(t)
 		return strings.Contains(daemon.out.String(), "msg=ready")
 	})
-	out, err := h.run(t, "env", "GOROCE_DEBUG=1", "ibv_rc_pingpong", "-g", "0").wait(t)
+	out, err := h.run(t, "env", "GOROCE_MR=process", "GOROCE_DEBUG=1", "ibv_rc_pingpong", "-g", "0").wait(t)
 	if err == nil || !strings.Contains(out, "in another PID namespace") {
 		t.Errorf("%v, want that it is in another PID namespace\n%s", err, out)
 	}

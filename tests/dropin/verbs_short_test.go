@@ -16,7 +16,7 @@ func TestVerbsShort(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_short.c")
 	h := newHost(t, nil)
 	for _, name := range shorts {
-		t.Run(name, func(t *testing.T) { h.run(t, program, name).ok(t) })
+		t.Run(name, func(t *testing.T) { h.run(t, "env", "GOROCE_MR=process", program, name).ok(t) })
 	}
 }
 

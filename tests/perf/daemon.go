@@ -23,8 +23,8 @@ import (
 // Memory of the clients of daemons.
 const (
 	memfd         = "memfd"   // client.Alloc
-	processMemory = "process" // Go's heap
-	remapped      = "remap"   // memory of a program in C that its library moves to a file (GOROCE_MR)
+	processMemory = "process" // Go's heap; of a program in C what it registers, left where it is (GOROCE_MR)
+	asItIs        = "malloc"  // what a program in C registers; the library may move it to a file
 )
 
 // daemonKind is the job of a daemon, which is a further process of an end.

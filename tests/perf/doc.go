@@ -39,7 +39,7 @@
 //
 // Rows named dropin are unmodified programs of perftest, started as `goroced run` starts them (docs/dropin.md), beside
 // the Go client, which polls as they do. What they register is memory of their own, which the library may
-// move to a file ("remapped"), or a memfd that they map (--mmap).
+// move to a file, memory that it leaves where it is ("process memory"), or a memfd that they map (--mmap).
 // Their servers sleep while WRITEs arrive; at ib_send_lat both ends poll. That makes three or four threads that spin:
 // all yield or sleep when they find nothing, and what else runs on the machine takes its time from them.
 //

@@ -59,8 +59,8 @@ func openDropin(j *Job, p *peer) (_ *dropinEnd, err error) {
 	}
 	e.env = append(os.Environ(), "GOROCED_SOCKET="+j.daemon.socket(), "LD_LIBRARY_PATH="+libs,
 		"LD_PRELOAD="+filepath.Join(libs, dropin.Sys)) // what `goroced run` sets
-	if j.Memory == remapped {
-		e.env = append(e.env, "GOROCE_MR="+remapped)
+	if j.Memory == processMemory {
+		e.env = append(e.env, "GOROCE_MR=process")
 	}
 	return e, nil
 }

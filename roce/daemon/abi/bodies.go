@@ -233,6 +233,35 @@ const (
 	MemProcess = 2
 )
 
+// Stays says why memory of the client's process is not in a memfd: enum goroce_stays of goroce.h. The libraries for
+// programs in C move memory to one if nothing can be lost by that.
+type Stays uint32
+
+var stays = [...]string{
+	1:  "GOROCE_MR=process",
+	2:  "registered on demand",
+	3:  "short",
+	4:  "256 MiB are moved already",
+	5:  "the program ends regions often",
+	6:  "something else is in its pages",
+	7:  "of the thread itself",
+	8:  "the daemon may write to its pages for another region",
+	9:  "madvise has marked pages, or libgoroce-sys.so is not loaded",
+	10: "other threads run",
+	11: "the kernel may store into it by itself: io_uring, asynchronous I/O, a device",
+	12: "locked by mlock",
+	13: "not plain private memory",
+	14: "the daemon did not take the file",
+}
+
+// String returns the reason in words, "" if there is none.
+func (s Stays) String() string {
+	if int64(s) < int64(len(stays)) {
+		return stays[s]
+	}
+	return ""
+}
+
 // RegMR is the body of OpRegMR.
 //
 // For regions of a memfd the client shares that first: OpShareMemory has no body, and carries the memfd; the reply
@@ -242,7 +271,7 @@ type RegMR struct {
 	PD           Handle
 	Access       uint32
 	Kind         uint32
-	File         Handle // of MemFD; otherwise 0
+	File         Handle // of MemFD; of MemProcess a Stays
 	Addr, Length uint64
 	IOVA         uint64 // address that work requests use for the first byte
 }

@@ -91,7 +91,8 @@ type MRInfo struct {
 	Key    uint32 `json:"lkey,omitempty"` // also the R_Key; 0 is omitted
 	IOVA   uint64 `json:"iova,omitempty"`
 	Length int    `json:"mrlen"`
-	Kind   string `json:"kind"` // "memfd", "process"
+	Kind   string `json:"kind"`          // "memfd", "process"
+	Why    string `json:"why,omitempty"` // it is memory of the process, of a program in C; "" if that did not say
 	Owner
 }
 
@@ -290,7 +291,7 @@ func (s *Server) MRs() []MRInfo {
 	objectsOf(s, func(device string, who Owner, r *region) {
 		key := uint32(r.LKey())
 		i := MRInfo{Device: device, Number: key >> 8, Key: key, IOVA: r.Addr(), Length: r.Len(),
-			Kind: kindText[r.kind.Load()], Owner: who}
+			Kind: kindText[r.kind.Load()], Why: abi.Stays(r.stays.Load()).String(), Owner: who}
 		list = append(list, i)
 	})
 	slices.SortFunc(list, func(a, b MRInfo) int {

@@ -39,6 +39,16 @@ type region struct {
 	*device.MR
 	mapping *mapping      // the session's goroutine replaces it (reregMR)
 	kind    atomic.Uint32 // abi.RegMR.Kind; inspections read it
+	stays   atomic.Uint32 // abi.Stays
+}
+
+// of notes of what kind the memory of a request is, for inspections.
+func (r *region) of(q *abi.RegMR) {
+	r.kind.Store(q.Kind)
+	r.stays.Store(0)
+	if q.Kind == abi.MemProcess {
+		r.stays.Store(uint32(q.File))
+	}
 }
 
 // memory returns the memory that a request names, if the client may register it. Whatever it returns is freed by its
@@ -181,7 +191,7 @@ func regMR(c *session, body []byte, fds []int) (reply, error) {
 		return noBody(err)
 	}
 	reg := &region{MR: core, mapping: m}
-	reg.kind.Store(r.Kind)
+	reg.of(&r)
 	o := &object{kind: abi.KindMR, value: reg}
 	o.close = func() (err error) {
 		o.gone, err = reg.Deregister()
@@ -222,7 +232,7 @@ func reregMR(c *session, body []byte, fds []int) (reply, error) {
 	if mask&ib.ReregTranslation != 0 {
 		// m is what is to be freed from here on: the old memory, once nobody is in it.
 		m, reg.mapping = reg.mapping, m
-		reg.kind.Store(r.Kind)
+		reg.of(&r.RegMR)
 	}
 	// Without a new translation m is empty, but a worker's turn by the old rights or the old domain may be under
 	// way.

@@ -1,5 +1,53 @@
-/* Requests of every kind, by which a program and its daemon read and write a region. */
+/* Memory that the library moves to files, and requests of every kind by which a program and its daemon read and write a
+ * region. */
 #include "verbs_common.h"
+
+enum { PAGE = 4096, LENGTH = 64 * PAGE };
+
+static inline char *fresh(size_t length)
+{
+	char *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	MUST(p != MAP_FAILED);
+	return p;
+}
+
+/* sharing returns how a page is mapped: p or s. */
+static inline char sharing(const void *at)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	unsigned long start, end;
+	char line[512], c, found = 0;
+
+	MUST(f);
+	while (!found && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx %*c%*c%*c%c", &start, &end, &c) == 3 && start <= (unsigned long)at &&
+				(unsigned long)at < end)
+			found = c;
+	}
+	fclose(f);
+	return found;
+}
+
+static inline void mark(char *at, size_t length, int seed)
+{
+	for (size_t i = 0; i < length; i++)
+		at[i] = (char)(i * 7 + i / 1000 + (size_t)seed);
+}
+
+static inline void marked(const char *at, size_t length, int seed)
+{
+	for (size_t i = 0; i < length; i++)
+		MUST(at[i] == (char)(i * 7 + i / 1000 + (size_t)seed));
+}
+
+static inline void awaited(pid_t child)
+{
+	int status;
+
+	MUST(waitpid(child, &status, 0) == child);
+	IS(0, status);
+}
 
 static struct ibv_qp *qp; /* its own peer */
 

@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-enum { PAGE = 4096, LENGTH = 64 * PAGE };
-
 /* Which call of the library fails, counted from the next one; with removed, after it has unmapped what was there. */
 static struct {
 	int file, map, fill, place; /* 0: none fails; 1: the next one; -1: all */
@@ -55,43 +53,6 @@ int memfd_create(const char *name, unsigned int flags)
 		return -1;
 	}
 	return (int)syscall(SYS_memfd_create, name, flags);
-}
-
-static char *fresh(size_t length)
-{
-	char *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	MUST(p != MAP_FAILED);
-	return p;
-}
-
-/* sharing returns how a page is mapped: p or s. */
-static char sharing(const void *at)
-{
-	FILE *f = fopen("/proc/self/maps", "r");
-	unsigned long start, end;
-	char line[512], c, found = 0;
-
-	MUST(f);
-	while (!found && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%lx-%lx %*c%*c%*c%c", &start, &end, &c) == 3 && start <= (unsigned long)at &&
-				(unsigned long)at < end)
-			found = c;
-	}
-	fclose(f);
-	return found;
-}
-
-static void mark(char *at, size_t length, int seed)
-{
-	for (size_t i = 0; i < length; i++)
-		at[i] = (char)(i * 7 + i / 1000 + (size_t)seed);
-}
-
-static void marked(const char *at, size_t length, int seed)
-{
-	for (size_t i = 0; i < length; i++)
-		MUST(at[i] == (char)(i * 7 + i / 1000 + (size_t)seed));
 }
 
 /* brief registers memory, whose contents must stay. */
@@ -289,14 +250,6 @@ static void relocated(void)
 	IS(EFAULT, errno);
 	IS(0, mprotect(p, PAGE, PROT_READ | PROT_WRITE));
 	marked(p, LENGTH - 3000, 3);
-}
-
-static void awaited(pid_t child)
-{
-	int status;
-
-	MUST(waitpid(child, &status, 0) == child);
-	IS(0, status);
 }
 
 /* own_device has a child open the device itself, and register memory of the parent's. */

@@ -24,9 +24,9 @@ func none(uint32) bool         { return false }
 
 // TestKeys: users see the memory regions of others, and nothing that reaches them.
 func TestKeys(t *testing.T) {
-	const hidden, mine, theirs = "dev blue mrlen 32 pid 41 comm app \n",
-		"dev blue mrn 7 rkey 0x712 lkey 0x712 iova 0x7f0000001000 mrlen 64 pid 42 comm app \n",
-		"dev blue mrn 3 rkey 0x301 lkey 0x301 iova 0x7f0000002000 mrlen 32 pid 41 comm app \n"
+	const hidden, mine, theirs = "dev blue mrlen 32 pid 41 comm app memory process (short)\n",
+		"dev blue mrn 7 rkey 0x712 lkey 0x712 iova 0x7f0000001000 mrlen 64 pid 42 comm app memory memfd\n",
+		"dev blue mrn 3 rkey 0x301 lkey 0x301 iova 0x7f0000002000 mrlen 32 pid 41 comm app memory process (short)\n"
 	for _, c := range []struct {
 		sees func(uint32) bool
 		want string
@@ -34,9 +34,9 @@ func TestKeys(t *testing.T) {
 	}{{all, theirs + mine, 2}, {onlyMine, hidden + mine, 1}} {
 		list := mrsFor([]srv.MRInfo{
 			{Device: "blue", Number: 3, Key: 0x301, IOVA: 0x7f0000002000, Length: 32,
-				Owner: srv.Owner{PID: 41, UID: other, Comm: "app"}},
+				Kind: "process", Why: "short", Owner: srv.Owner{PID: 41, UID: other, Comm: "app"}},
 			{Device: "blue", Number: 7, Key: 0x712, IOVA: 0x7f0000001000, Length: 64,
-				Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
+				Kind: "memfd", Owner: srv.Owner{PID: 42, UID: me, Comm: "app"}}}, c.sees)
 		var text bytes.Buffer
 		if err := PrintMRs(&text, term.Terminal{}, list); err != nil || text.String() != c.want {
 			t.Errorf("%q, %v; want %q", &text, err, c.want)

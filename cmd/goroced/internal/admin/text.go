@@ -158,7 +158,8 @@ func writeFailure(b *strings.Builder, f *srv.FailureInfo) {
 	}
 }
 
-// PrintMRs prints as `rdma resource show mr` does. Keys are only printed if the daemon has returned them.
+// PrintMRs prints as `rdma resource show mr` does, and what kind of memory it is. Keys are only printed if the daemon
+// has returned them.
 func PrintMRs(w io.Writer, t term.Terminal, list []srv.MRInfo) error {
 	var b strings.Builder
 	for _, m := range list {
@@ -166,7 +167,11 @@ func PrintMRs(w io.Writer, t term.Terminal, list []srv.MRInfo) error {
 		if m.Key != 0 {
 			fmt.Fprintf(&b, "mrn %d rkey 0x%x lkey 0x%x iova 0x%x ", m.Number, m.Key, m.Key, m.IOVA)
 		}
-		fmt.Fprintf(&b, "mrlen %d pid %d comm %s \n", m.Length, m.PID, m.Comm)
+		fmt.Fprintf(&b, "mrlen %d pid %d comm %s memory %s", m.Length, m.PID, m.Comm, m.Kind)
+		if m.Why != "" {
+			fmt.Fprintf(&b, " (%s)", m.Why)
+		}
+		b.WriteString("\n")
 	}
 	return onScreen(w, t, b.String())
 }

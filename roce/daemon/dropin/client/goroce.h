@@ -234,9 +234,27 @@ struct goroce_ring {
 #define GOROCE_MEMFD   1 /* a piece of a memfd that was shared */
 #define GOROCE_PROCESS 2 /* memory of the client's process */
 
+/* Why memory of the process is not in a file: goroce_reg_mr.file of GOROCE_PROCESS. 0 does not say. */
+enum goroce_stays {
+	GOROCE_STAYS_ASKED = 1,     /* GOROCE_MR=process */
+	GOROCE_STAYS_ON_DEMAND,     /* IBV_ACCESS_ON_DEMAND */
+	GOROCE_STAYS_SHORT,
+	GOROCE_STAYS_MUCH,          /* 256 MiB are moved already */
+	GOROCE_STAYS_OFTEN,         /* the program ends regions often */
+	GOROCE_STAYS_BESIDE,        /* something else is in its pages */
+	GOROCE_STAYS_OF_THREAD,     /* the thread's stack or variables */
+	GOROCE_STAYS_BY_REGION,     /* the daemon may write to its pages for another region */
+	GOROCE_STAYS_MARKED,        /* madvise has marked pages, or libgoroce-sys.so is not loaded */
+	GOROCE_STAYS_THREADS,       /* other threads run */
+	GOROCE_STAYS_KERNEL,        /* the kernel may store into it by itself: io_uring, devices */
+	GOROCE_STAYS_LOCKED,        /* mlock */
+	GOROCE_STAYS_UNMOVABLE,     /* not plain private memory, or no memory for a copy */
+	GOROCE_STAYS_REFUSED,       /* the daemon did not take the file */
+};
+
 struct goroce_reg_mr {
 	uint32_t pd, access, kind; /* ibv_access_flags */
-	uint32_t file;             /* handle of shared memory; of GOROCE_MEMFD */
+	uint32_t file;             /* GOROCE_MEMFD: handle of shared memory; else enum goroce_stays */
 	uint64_t addr, length;     /* in the memfd, or the process */
 	uint64_t iova;             /* what SGEs and peers call it */
 };

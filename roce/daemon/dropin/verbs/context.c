@@ -82,6 +82,7 @@ static void *watch(void *arg)
 	while (poll(&p, 1, -1) < 0 && errno == EINTR)
 		;
 	control_end(&c->control, EIO);
+	atomic_fetch_sub(&watchers, 1);
 	return NULL;
 }
 
@@ -97,9 +98,12 @@ static int start_watch(struct context *c)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, 128 << 10);
+	atomic_fetch_add(&watchers, 1);
 	err = pthread_create(&c->watcher, &attr, watch, c);
 	if (err == EINVAL) /* glibc takes the program's thread-local variables from the stack: they need more */
 		err = pthread_create(&c->watcher, NULL, watch, c);
+	if (err)
+		atomic_fetch_sub(&watchers, 1);
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return err;

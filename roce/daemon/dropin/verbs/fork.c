@@ -72,6 +72,7 @@ static void after(void) { pthread_mutex_unlock(&contexts_lock); }
 static void in_child(void)
 {
 	forks++;
+	atomic_store(&watchers, 0);
 	for (struct context *c = contexts; c; c = c->next) {
 		context_inherit(c);
 		c->holds = hold(c->v.context.async_fd, c->async_flags);

@@ -144,11 +144,18 @@ void regions_change(struct regions *t, struct mr *m, const struct mr *to);
 bool regions_copy(struct regions *t, uint32_t lkey, struct mr *to);
 void regions_look_up(struct regions *t, uint32_t lkey, struct region *found);
 void regions_clear(struct regions *t);
+bool regions_overlap(uintptr_t from, uintptr_t to);
+
+/* alone.c: whether anybody else can store into the memory of this process now. */
+extern atomic_uint watchers; /* threads that run context.c, watch */
+
+uint32_t not_alone(void);
 
 /* remap.c: memory of the process that is moved to a file. */
 struct moved;
 
-struct moved *remap_begin(void *addr, size_t length);
+struct moved *remap_begin(struct ibv_context *v, void *addr, size_t length, uint32_t *stays);
+void remap_shared(struct moved *m);
 void remap_end(struct moved *m);
 
 /* share.c: files that the daemon maps. */
@@ -327,11 +334,13 @@ struct window {
 	struct mapped_file file; /* fd, map.dev and map.ino */
 	void *anchor;
 	uint64_t moved; /* bytes of the records in it, one by one */
+	const struct ibv_context *of; /* the only one whose connection has the file; NULL: any may */
 };
 
 static const uint64_t WINDOW = 64ull << 30; /* bytes of a file */
 
-struct window *window_make(uintptr_t from, uintptr_t to);
+struct window *window_make(uintptr_t from, uintptr_t to, const struct ibv_context *of);
+void window_close(struct window *w);
 void window_end(struct window *w);
 bool window_has(const struct window *w, uintptr_t from, uintptr_t to);
 bool window_worn(const struct window *w);

@@ -178,17 +178,21 @@ static int request_shared(struct request *q, unsigned int access)
 	return err;
 }
 
-/* request_moved is request_shared, with memory of the process moved to a file before if the user wants that. */
+/* request_moved is request_shared, with memory of the process moved to a file before if that is possible (remap.c). */
 static int request_moved(struct request *q, unsigned int access)
 {
+	uint32_t stays = GOROCE_STAYS_ON_DEMAND;
 	int err;
 
 	if (!(access & IBV_ACCESS_ON_DEMAND))
-		q->moved = remap_begin((void *)(uintptr_t)q->memory->addr, q->memory->length);
+		q->moved = remap_begin(q->v, (void *)(uintptr_t)q->memory->addr, q->memory->length, &stays);
 	err = request_shared(q, access);
-	if (err) {
+	if (!err) {
+		remap_shared(q->moved);
+	} else {
 		remap_end(q->moved);
 		q->moved = NULL;
+		q->memory->file = stays;
 	}
 	return err;
 }

