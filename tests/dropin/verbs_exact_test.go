@@ -15,8 +15,8 @@ import (
 )
 
 // exacts are the cases of testdata/verbs_exact.c.
-var exacts = []string{"pages", "others", "storers", "handlers", "kernel", "placed", "advised", "forked", "shared", "grown",
-	"often"}
+var exacts = []string{"pages", "others", "storers", "handlers", "kernel", "placed", "advised", "forked", "shared",
+	"grown", "often"}
 
 // TestVerbsExact: memory is moved to a file only if no store is lost by that, and nobody can notice.
 func TestVerbsExact(t *testing.T) {
@@ -56,8 +56,8 @@ func TestVerbsExactReasons(t *testing.T) {
 	}
 }
 
-// TestVerbsExactSanitized: the same, with builds that notice data races and wrong accesses. The sanitizer of threads has
-// one of its own, with which nothing is moved.
+// TestVerbsExactSanitized: TestVerbsExact with builds that notice data races and wrong accesses. The sanitizer of threads
+// has one of its own, with which nothing is moved.
 func TestVerbsExactSanitized(t *testing.T) {
 	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_exact.c")
