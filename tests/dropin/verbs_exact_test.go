@@ -56,8 +56,8 @@ func TestVerbsExactReasons(t *testing.T) {
 	}
 }
 
-// TestVerbsExactSanitized: TestVerbsExact with builds that notice data races and wrong accesses. The sanitizer of threads
-// has one of its own, with which nothing is moved.
+// TestVerbsExactSanitized: TestVerbsExact with builds that notice data races and wrong accesses. That of threads has a
+// thread of its own, with which nothing is moved.
 func TestVerbsExactSanitized(t *testing.T) {
 	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_exact.c")

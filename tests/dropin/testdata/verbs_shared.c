@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-enum { PAGE = 4096, LENGTH = 4 * PAGE };
+enum { PIECE = 4 * PAGE };
 
 static bool privileged;
 
@@ -25,7 +25,7 @@ static char *map(int fd, size_t length, int prot, int flags, off_t offset)
 	return p;
 }
 
-static char *shared(int fd) { return map(fd, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, 0); }
+static char *shared(int fd) { return map(fd, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, 0); }
 
 /* sealed makes a memfd. */
 static int sealed(size_t length, int seals)
@@ -47,7 +47,7 @@ static int shm(void)
 	snprintf(path, sizeof(path), "/dev/shm/goroce-test-%d-%d", getpid(), n++);
 	unlink(path); /* of a process that had this PID, and was killed */
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	MUST(fd >= 0 && !ftruncate(fd, LENGTH));
+	MUST(fd >= 0 && !ftruncate(fd, PIECE));
 	return fd;
 }
 
@@ -64,21 +64,21 @@ static struct ibv_mr *reg(const char *kind, const char *name, char *at, size_t l
 /* Seals of memfds. */
 static void seals(void)
 {
-	int fd = memfd(LENGTH);
+	int fd = memfd(PIECE);
 	char *p = shared(fd), *other = shared(fd);
-	struct ibv_mr *m = reg("memfd", "memfd", p + 100, LENGTH - 200);
+	struct ibv_mr *m = reg("memfd", "memfd", p + 100, PIECE - 200);
 
 	move(m, other + 100);
-	IS(-1, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, LENGTH));
+	IS(-1, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PIECE));
 	IS(EPERM, errno);
-	IS(-1, madvise(other, LENGTH, MADV_REMOVE));
+	IS(-1, madvise(other, PIECE, MADV_REMOVE));
 	IS(EPERM, errno);
-	MUST(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
-	reg("process", "memfd that may shrink", shared(sealed(LENGTH, 0)), LENGTH);
-	reg("process", "memfd that cannot be sealed any more", shared(sealed(LENGTH, F_SEAL_SHRINK | F_SEAL_SEAL)), LENGTH);
-	p = shared(fd = memfd(LENGTH));
+	MUST(mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
+	reg("process", "memfd that may shrink", shared(sealed(PIECE, 0)), PIECE);
+	reg("process", "memfd that cannot be sealed any more", shared(sealed(PIECE, F_SEAL_SHRINK | F_SEAL_SEAL)), PIECE);
+	p = shared(fd = memfd(PIECE));
 	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
-	reg("process", "memfd that the program has sealed against writing", p, LENGTH);
+	reg("process", "memfd that the program has sealed against writing", p, PIECE);
 }
 
 /* Descriptors of the program's. */
@@ -86,53 +86,53 @@ static void descriptors(void)
 {
 	int fd, mode;
 	char link[64];
-	char *p = shared(fd = memfd(LENGTH));
+	char *p = shared(fd = memfd(PIECE));
 
 	close(fd);
-	reg(if_privileged(), "memfd that was closed", p, LENGTH);
-	p = shared(fd = memfd(LENGTH));
+	reg(if_privileged(), "memfd that was closed", p, PIECE);
+	p = shared(fd = memfd(PIECE));
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	MUST((mode = open(link, O_RDONLY | O_CLOEXEC)) >= 0);
 	close(fd);
-	reg("process", "memfd that is open for reading", p, LENGTH);
-	MUST(dup2(memfd(LENGTH), mode) == mode);
-	reg(if_privileged(), "memfd whose descriptor is another's now", p, LENGTH);
+	reg("process", "memfd that is open for reading", p, PIECE);
+	MUST(dup2(memfd(PIECE), mode) == mode);
+	reg(if_privileged(), "memfd whose descriptor is another's now", p, PIECE);
 }
 
 /* Memory that is registered again, which the daemon can map only as long as it has it. */
 static void again(void)
 {
-	int fd = memfd(LENGTH);
+	int fd = memfd(PIECE);
 	char *p = shared(fd), *gone;
 	struct ibv_context *other = ibv_open_device(ctx->device);
 	struct ibv_pd *theirs = ibv_alloc_pd(other);
 	struct ibv_mr *m;
 
-	IS(0, ibv_dereg_mr(ibv_reg_mr(pd, p, LENGTH, ALL)));
-	reg("memfd", "memfd, registered again", p, LENGTH);
+	IS(0, ibv_dereg_mr(ibv_reg_mr(pd, p, PIECE, ALL)));
+	reg("memfd", "memfd, registered again", p, PIECE);
 	close(fd);
 	m = reg("memfd", "memfd that was closed, registered again", p + PAGE, PAGE);
-	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, LENGTH, 0));
+	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, PIECE, 0));
 	move(m, p);
-	p = shared(fd = memfd(LENGTH));
-	reg("memfd", "memfd, for the first device", p, LENGTH);
-	MUST(m = ibv_reg_mr(theirs, p, LENGTH, ALL));
+	p = shared(fd = memfd(PIECE));
+	reg("memfd", "memfd, for the first device", p, PIECE);
+	MUST(m = ibv_reg_mr(theirs, p, PIECE, ALL));
 	printf("%#x memfd for the second device\n", m->lkey);
-	p = shared(fd = memfd(LENGTH));
-	MUST(m = ibv_reg_mr(theirs, p, LENGTH, ALL));
+	p = shared(fd = memfd(PIECE));
+	MUST(m = ibv_reg_mr(theirs, p, PIECE, ALL));
 	IS(0, ibv_dereg_mr(m));
-	reg("memfd", "memfd that the second device had before", p, LENGTH);
+	reg("memfd", "memfd that the second device had before", p, PIECE);
 
 	MUST((fd = memfd_create("unmapped", MFD_CLOEXEC | MFD_ALLOW_SEALING)) >= 0);
-	MUST(!ftruncate(fd, LENGTH) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	MUST(!ftruncate(fd, PIECE) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
 	gone = shared(fd);
-	m = ibv_reg_mr(pd, gone, LENGTH, ALL);
+	m = ibv_reg_mr(pd, gone, PIECE, ALL);
 	MUST(m);
 	move(m, gone);
 	IS(0, ibv_dereg_mr(m));
-	munmap(gone, LENGTH);
+	munmap(gone, PIECE);
 	close(fd);
-	reg("memfd", "memfd after one that is gone", shared(memfd(LENGTH)), LENGTH);
+	reg("memfd", "memfd after one that is gone", shared(memfd(PIECE)), PIECE);
 }
 
 /* Files with names, in which anybody who may open them can make holes. */
@@ -141,20 +141,20 @@ static void names(const char *dir)
 	char file[256];
 	char *p = shared(shm());
 
-	reg("process", "file in /dev/shm", p, LENGTH);
+	reg("process", "file in /dev/shm", p, PIECE);
 	unlink(path);
 	int fd = shm();
 	p = shared(fd);
 	close(fd);
-	reg("process", "file in /dev/shm that was closed", p, LENGTH);
+	reg("process", "file in /dev/shm that was closed", p, PIECE);
 	unlink(path);
 	MUST(mkfifo(path, 0600) == 0); /* to open it would take for ever */
-	reg("process", "file in /dev/shm with another in its place", p, LENGTH);
+	reg("process", "file in /dev/shm with another in its place", p, PIECE);
 	unlink(path);
 	snprintf(file, sizeof(file), "%s/goroce-test", dir);
-	MUST((fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0 && !ftruncate(fd, LENGTH));
+	MUST((fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0 && !ftruncate(fd, PIECE));
 	p = shared(fd);
-	reg("process", "file on a disk", p, LENGTH);
+	reg("process", "file on a disk", p, PIECE);
 	unlink(file);
 }
 
@@ -190,11 +190,11 @@ static void mappings(void)
 	reg("process", "two files", two_files, 4 * PAGE);
 	reg("memfd", "memory beside that of another file", two_files + 2 * PAGE, 2 * PAGE);
 	reg("process", "partly a file", partly + 2 * PAGE, 2 * PAGE);
-	reg("process", "private", map(fd, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0), LENGTH);
+	reg("process", "private", map(fd, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0), PIECE);
 	reg("process", "shared without a file",
-			map(-1, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, 0), LENGTH);
-	reg("process", "malloc", malloc(LENGTH), LENGTH);
-	MUST(m = ibv_reg_mr(pd, map(fd, LENGTH, PROT_READ, MAP_SHARED, 0), LENGTH, IBV_ACCESS_REMOTE_READ));
+			map(-1, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, 0), PIECE);
+	reg("process", "malloc", malloc(PIECE), PIECE);
+	MUST(m = ibv_reg_mr(pd, map(fd, PIECE, PROT_READ, MAP_SHARED, 0), PIECE, IBV_ACCESS_REMOTE_READ));
 	printf("%#x process to be read only\n", m->lkey);
 	MUST(m = ibv_reg_mr(pd, whole, 8 * PAGE, ALL | IBV_ACCESS_ON_DEMAND));
 	move(m, whole);
@@ -208,24 +208,24 @@ static void mappings(void)
 static void changes(void)
 {
 	const int moves = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS;
-	char *other = malloc(LENGTH), *p = shared(memfd(LENGTH));
-	struct ibv_mr *m = reg("process", "a file that was registered anew", p, LENGTH);
+	char *other = malloc(PIECE), *p = shared(memfd(PIECE));
+	struct ibv_mr *m = reg("process", "a file that was registered anew", p, PIECE);
 
-	IS(0, ibv_rereg_mr(m, moves, NULL, other, LENGTH, ALL));
+	IS(0, ibv_rereg_mr(m, moves, NULL, other, PIECE, ALL));
 	move(m, other);
-	m = reg("memfd", "other memory that was registered anew", malloc(LENGTH), LENGTH);
-	IS(0, ibv_rereg_mr(m, moves, NULL, p + 7, LENGTH - 7, ALL));
+	m = reg("memfd", "other memory that was registered anew", malloc(PIECE), PIECE);
+	IS(0, ibv_rereg_mr(m, moves, NULL, p + 7, PIECE - 7, ALL));
 	IS(0, ibv_rereg_mr(m, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ALL));
 	move(m, p + 7);
 
 	/* As pinned pages do, the region stays what was registered. */
-	int fd = memfd(LENGTH);
+	int fd = memfd(PIECE);
 	char *before = shared(fd);
 	p = shared(fd);
-	m = reg("memfd", "memory that was mapped anew", p, LENGTH);
-	MUST(mmap(p, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == p);
+	m = reg("memfd", "memory that was mapped anew", p, PIECE);
+	MUST(mmap(p, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == p);
 	move(m, before);
-	for (int i = 0; i < LENGTH; i++)
+	for (int i = 0; i < PIECE; i++)
 		MUST(!p[i]);
 }
 
@@ -233,11 +233,11 @@ static void changes(void)
 static void locks(void)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int fd = memfd(LENGTH), status;
+	int fd = memfd(PIECE), status;
 	char *p = shared(fd);
 
 	MUST(!fcntl(fd, F_SETLK, &lock));
-	reg("memfd", "file that is locked", p, LENGTH);
+	reg("memfd", "file that is locked", p, PIECE);
 	pid_t child = fork();
 	MUST(child >= 0);
 	if (!child) {
@@ -260,7 +260,7 @@ static void child_uses(char *p, const char *says)
 	if (!child) {
 		open_first();
 		qp = loop(cq);
-		move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
+		move(ibv_reg_mr(pd, p, PIECE, ALL), p);
 		strcpy(p, says);
 		_exit(0);
 	}
@@ -272,21 +272,21 @@ static void child_uses(char *p, const char *says)
  * it registered. */
 static void forked(void)
 {
-	char *p = shared(memfd(LENGTH));
+	char *p = shared(memfd(PIECE));
 	pid_t child;
 
-	reg("memfd", "memory that a child uses, too", p, LENGTH);
+	reg("memfd", "memory that a child uses, too", p, PIECE);
 	child_uses(p, "child");
-	reg("memfd", "memory that a child has used, too", p, LENGTH);
-	p = shared(memfd(LENGTH));
+	reg("memfd", "memory that a child has used, too", p, PIECE);
+	p = shared(memfd(PIECE));
 	child_uses(p, "first"); /* the daemon may have it still, or not */
-	move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
+	move(ibv_reg_mr(pd, p, PIECE, ALL), p);
 	child = fork();
 	MUST(child >= 0);
 	if (!child)
 		pause();
 	move(mr, buf); /* while a child shares all of it, copy on write or not */
-	move(ibv_reg_mr(pd, p, LENGTH, ALL), p);
+	move(ibv_reg_mr(pd, p, PIECE, ALL), p);
 	kill(child, SIGKILL);
 	MUST(waitpid(child, NULL, 0) == child);
 }
@@ -294,9 +294,9 @@ static void forked(void)
 /* An access to memory that is not there any more is an error of the QP, and the device goes on. */
 static void shrink(void)
 {
-	int fd = sealed(LENGTH, 0);
+	int fd = sealed(PIECE, 0);
 	char *p = shared(fd);
-	struct ibv_mr *m = ibv_reg_mr(pd, p, LENGTH, ALL);
+	struct ibv_mr *m = ibv_reg_mr(pd, p, PIECE, ALL);
 	struct ibv_async_event event;
 
 	MUST(m);
@@ -307,7 +307,7 @@ static void shrink(void)
 	IS(IBV_EVENT_QP_ACCESS_ERR, (int)event.event_type);
 	ibv_ack_async_event(&event);
 	wait_wc(cq, IBV_WC_WR_FLUSH_ERR); /* its peer is itself */
-	MUST(!ftruncate(fd, LENGTH));
+	MUST(!ftruncate(fd, PIECE));
 	qp = loop(cq);
 	move(m, p);
 }
@@ -317,7 +317,7 @@ static void refused(void)
 {
 	const size_t large = 1 << 20;
 
-	reg("memfd", "file within the limit", shared(memfd(LENGTH)), LENGTH);
+	reg("memfd", "file within the limit", shared(memfd(PIECE)), PIECE);
 	reg("process", "file beyond the limit", map(memfd(large), large, PROT_READ | PROT_WRITE, MAP_SHARED, 0), large);
 }
 
