@@ -37,7 +37,8 @@ type cubic struct {
 	epoch  ib.Instant // when the growth began; 0: not yet
 	k      float64    // seconds from there until wMax is reached
 	silent ib.Instant // the latest ACK timeout in which nothing came
-	ends   ib.Instant // of the round trip that a reduction is for
+	cut    ib.Instant // the latest reduction
+	ends   ib.Instant // of the round trip that it is for
 	before struct{ ssthresh, wMax float64 }
 }
 
@@ -101,10 +102,14 @@ func (c *cubic) avoid(now ib.Instant, n int, rtt *rttEstimate) {
 
 func (c *cubic) congested(f *Flow, now ib.Instant, by congestion) {
 	flight := ib.Instant(f.rtt.flight())
-	if by != bySilence && (now < c.ends || f.unsettled > 0 && now < c.ends+recoveryMost*flight) {
+	ends := c.ends
+	if by == byMark { // without a doubt: the round trip counts that is known now
+		ends = min(ends, c.cut+flight)
+	}
+	if by != bySilence && (now < ends || f.unsettled > 0 && now < ends+recoveryMost*flight) {
 		return
 	}
-	c.ends, f.unsettled = now+flight, f.packets
+	c.cut, c.ends, f.unsettled = now, now+flight, f.packets
 	c.before.ssthresh, c.before.wMax = c.ssthresh, c.wMax
 	beta := cubicBeta
 	if by == byMark {

@@ -183,3 +183,18 @@ func TestBucket(t *testing.T) {
 		t.Errorf("got a train of %d KiB after a rest, want %d at least", n, quantumMost)
 	}
 }
+
+// TestMarkAfterUnknown: a mark is answered a round trip after the latest reduction. If the round trip was not known
+// then, the one counts that has been measured since.
+func TestMarkAfterUnknown(t *testing.T) {
+	c := &ackClock{Flow: NewFlow(FlowConfig{})}
+	c.onMark(c.now)
+	c.sample(ms / 10)
+	for _, want := range []float64{0.8 * cwndStart, 0.64 * cwndStart} {
+		if got := c.cc.window(); math.Abs(got-want) > 1e-9 {
+			t.Fatalf("got a window of %v packets at %d us, want %v", got, c.now/1000, want)
+		}
+		c.sample(ms / 10)
+		c.onMark(c.now)
+	}
+}
