@@ -119,26 +119,29 @@ func TestIncast(t *testing.T) {
 }
 
 // TestSocketBuffer: the socket buffer of an ordinary user, 208 KiB, is the only queue: it holds 90 packets, as each
-// takes 2,304 bytes of it. Many senders carry as much as one, and lose few.
+// takes 2,304 bytes of it. WRITEs of many senders carry as much as those of one, READs of many as much as those of one,
+// and few packets are lost: of 16 that begin at one instant with 16 packets each, what the buffer does not hold.
 func TestSocketBuffer(t *testing.T) {
 	require.NoRace(t, "millions of packets")
-	const rate = 1.25
-	var alone ib.Instant
-	for _, c := range []struct {
-		senders int
-		most    float64 // percentage of packets that may be lost
-	}{{1, 0.5}, {4, 1}, {16, 7}} {
-		x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, jitter: ms / 200, socket: true,
-			buffer: ib.Instant(90 * (1024 + packetOverhead) / rate)})
-		x.run(load{op: ib.WRWrite, size: 64 << 10, depth: 16, n: 3200 / c.senders})
-		if c.senders == 1 {
-			alone = x.now
-		}
-		got, lost := float64(alone)/float64(x.now), 100*float64(x.forth.full)/(3200*64)
-		t.Logf("%d senders carry %.2f of what one does, %.1f %% of the packets are lost", c.senders, got, lost)
-		if got < 0.9 || lost > c.most {
-			t.Errorf("%d senders: got %.2f of what one carries and %.1f %% lost, want 0.9 and at most %.1f", c.senders,
-				got, lost, c.most)
+	const rate, messages, most = 1.25, 6400, 0.1
+	for _, op := range []ib.WROpcode{ib.WRWrite, ib.WRRead} {
+		var alone ib.Instant
+		for _, senders := range []int{1, 4, 16} {
+			x := newSenders(t, senders, network{oneWay: ms / 40, rate: rate, jitter: ms / 200, socket: true,
+				buffer: ib.Instant(90 * (1024 + packetOverhead) / rate)})
+			for _, p := range x.pairs {
+				p.far = op == ib.WRRead
+			}
+			x.run(load{op: op, size: 64 << 10, depth: 16, n: messages / senders})
+			if senders == 1 {
+				alone = x.now
+			}
+			got, lost := float64(alone)/float64(x.now), 100*float64(x.forth.full)/(messages*64)
+			t.Logf("%v, %d senders: %.2f of what one carries, %.3f %% of the packets are lost", op, senders, got, lost)
+			if got < 0.9 || lost > most {
+				t.Errorf("%v, %d senders: got %.2f of what one carries and %.3f %% lost, want 0.9 and at most %.1f", op,
+					senders, got, lost, most)
+			}
 		}
 	}
 }

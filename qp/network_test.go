@@ -28,7 +28,7 @@ type network struct {
 	rate   float64    // of a bottleneck, in bytes per nanosecond; 0 for none
 	buffer ib.Instant // a packet that would wait longer for the bottleneck is lost
 	mark   ib.Instant // one that waits longer than this for it is marked; 0: none is
-	socket bool       // the buffer is that of a socket: the packet behind one that is lost tells so, as a mark does
+	socket bool       // the buffer is that of a socket: it marks when it is half full, and behind a packet that is lost
 }
 
 // link is one direction of a network, in virtual time.
@@ -58,7 +58,7 @@ func (l *link) carry(now ib.Instant, size int, p *wire.Packet) (ib.Instant, bool
 			l.overflowed, p.ECN = false, wire.CE
 		}
 		l.longest = max(l.longest, l.free-now)
-		if l.mark > 0 && l.free-now > l.mark {
+		if l.mark > 0 && l.free-now > l.mark || l.socket && l.free-now > l.buffer/2 {
 			p.ECN = wire.CE
 		}
 		l.free += ib.Instant(float64(size) / l.rate)

@@ -38,7 +38,7 @@ var counterHelp = map[string]string{
 	"np_cnp_sent":    "Congestion notification packets (CNP) sent, for packets with the ECN bits CE.",
 	"rp_cnp_handled": "Congestion notification packets received.",
 	"np_ecn_marked_roce_packets": "Packets received with the ECN bits CE, as a switch on their way had a long " +
-		"queue, or behind some for which the receive buffer had no room.",
+		"queue, or from a receive buffer that was more than half full or had overflowed.",
 
 	"rx_write_requests":  "WRITE requests carried out; a long WRITE of goroce's comes as one for each packet.",
 	"rx_read_requests":   "READ requests carried out.",

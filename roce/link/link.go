@@ -89,8 +89,9 @@ type Run struct {
 	// UDP socket cannot.
 	ID      uint16
 	KnownID bool
-	// Overflow says that the kernel has dropped frames in front of this run for lack of buffers (Stats.RxOverflow).
-	Overflow bool
+	// Congested says that the receive buffer was more than half full when Recv took this run out of it, or that the
+	// kernel has dropped frames in front of the run for lack of room (Stats.RxOverflow).
+	Congested bool
 
 	// Size is the length of every frame in Buf but the last, which may be shorter. The lengths are multiples of 4
 	// bytes.

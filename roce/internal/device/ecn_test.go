@@ -11,21 +11,21 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// overflowing is a link whose socket has overflowed before each run.
-type overflowing struct{ link.Link }
+// crowded is a link whose receive buffer is nearly full all the time.
+type crowded struct{ link.Link }
 
-func (l overflowing) Recv(now ib.Instant, runs []link.Run) (int, error) {
+func (l crowded) Recv(now ib.Instant, runs []link.Run) (int, error) {
 	n, err := l.Link.Recv(now, runs)
 	for i := range runs[:n] {
-		runs[i].Overflow = true
+		runs[i].Congested = true
 	}
 	return n, err
 }
 
-// TestOverflowIsCongestion: a device whose socket overflows tells senders to send less, as one does that gets marked
+// TestSocketIsQueue: a device whose socket is nearly full tells senders to send less, as one does that gets marked
 // packets.
-func TestOverflowIsCongestion(t *testing.T) {
-	w := newWorld(t, 1, 1<<16, stack{below: same, above: func(l link.Link) link.Link { return overflowing{l} }})
+func TestSocketIsQueue(t *testing.T) {
+	w := newWorld(t, 1, 1<<16, stack{below: same, above: func(l link.Link) link.Link { return crowded{l} }})
 	w.connect(ib.MTU1024, nil)
 	w.send(w.a, ib.SendWR{Opcode: ib.WRWrite, SGL: w.a.sge(0, 1<<16), RemoteAddr: w.b.mr.Addr(), RKey: w.b.mr.RKey()})
 	if wc := w.poll(w.a); wc.Err() != nil {

@@ -164,8 +164,8 @@ func (r *receiver) run(run *link.Run, from int) int {
 			r.s.stats.DropMalformed++
 			continue
 		}
-		if p.ECN = ecn; i == 0 && run.Overflow {
-			p.ECN = wire.CE // a socket that overflows is as full as the queue of a switch that marks
+		if p.ECN = ecn; i == 0 && run.Congested {
+			p.ECN = wire.CE // the socket is as full as the queue of a switch that marks
 		}
 		if p.Opcode.Service() == wire.UD {
 			r.datagram(run, i, p)

@@ -76,7 +76,7 @@ func (c *conn) groupSockets(g ib.GID) (socks []*socket, err error) {
 			}
 			return nil, err
 		}
-		sock.SetRecvBuffer(s.fd, c.recvBuffer)
+		s.setRecvBuffer(c.recvBuffer)
 		socks = append(socks, s)
 	}
 	return socks, nil

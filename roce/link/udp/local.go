@@ -7,7 +7,6 @@ import (
 
 	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/roce/link/internal/group"
-	"github.com/goroce/goroce/roce/link/internal/sock"
 )
 
 // AddLocal opens a socket for the address.
@@ -53,7 +52,7 @@ func (c *conn) rejoin(s *socket) error {
 			c.rx.socks = slices.Delete(c.rx.socks, before, len(c.rx.socks))
 			return fmt.Errorf("udp link: join %v again: %w", g.Addr(), err)
 		}
-		sock.SetRecvBuffer(added.fd, c.recvBuffer)
+		added.setRecvBuffer(c.recvBuffer)
 		c.rx.socks = append(c.rx.socks, added)
 		c.poller.Add(added.fd)
 	}
@@ -71,7 +70,7 @@ func (c *conn) localSocket(g ib.GID) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	sock.SetRecvBuffer(s.fd, c.recvBuffer)
+	s.setRecvBuffer(c.recvBuffer)
 	return s, nil
 }
 

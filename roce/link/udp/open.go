@@ -87,6 +87,7 @@ type socket struct {
 	is4   bool
 	index int    // of the interface
 	drops uint32 // last value of SO_RXQ_OVFL
+	gauge sock.Gauge
 
 	shared   atomic.Pointer[neigh.Shared]
 	asking   atomic.Bool // a goroutine asks for shared
@@ -126,7 +127,7 @@ func (c *conn) open(addrs []netip.Addr, o Options) error {
 		c.rx.socks = append(c.rx.socks, s)
 		c.caps.Local = append(c.caps.Local, s.local)
 		fds = append(fds, s.fd)
-		granted = sock.SetRecvBuffer(s.fd, o.RecvBuffer)
+		granted = s.setRecvBuffer(o.RecvBuffer)
 	}
 	why := ""
 	if c.offload, why = c.decideOffload(o.Offload, dev, addrs[0]); !c.offload && o.Offload == OffloadOn {
@@ -232,6 +233,13 @@ func newSocket(a netip.Addr, index int) (*socket, error) {
 		return nil, fmt.Errorf("%v: %w", a, err)
 	}
 	return &socket{fd: fd, local: ib.GIDFromAddr(a), is4: a.Is4(), index: index}, nil
+}
+
+// setRecvBuffer sets the size of the receive buffer and returns what the kernel has granted.
+func (s *socket) setRecvBuffer(n int) (granted int) {
+	granted = sock.SetRecvBuffer(s.fd, n)
+	s.gauge = sock.NewGauge(s.fd)
+	return granted
 }
 
 func sockaddr(a netip.Addr, port, index int) unix.Sockaddr {

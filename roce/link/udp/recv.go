@@ -70,8 +70,10 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 			groups, resume = groups+1, c.rx.next
 		}
 		n := c.receiveFrom(s, used, room)
+		high := s.gauge.Took(c.rx.batch.Bytes(used, used+n), used+n == room)
 		for i := used; i < used+n; i++ {
 			if c.receive(s, i, &in[got]) {
+				in[got].Congested = in[got].Congested || high
 				got++
 			}
 		}
@@ -156,7 +158,7 @@ func (c *conn) readControl(s *socket, i int, r *link.Run) {
 			r.FlowLabel = binary.BigEndian.Uint32((*[4]byte)(data)[:]) & 0xFFFFF
 		case kindDrops:
 			c.stats.RxOverflow += uint64(value - s.drops)
-			r.Overflow = value != s.drops
+			r.Congested = value != s.drops
 			s.drops = value
 		}
 	}

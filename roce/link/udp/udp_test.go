@@ -216,7 +216,7 @@ func TestOverflow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told = told || slices.ContainsFunc(in[:n], func(r link.Run) bool { return r.Overflow })
+		told = told || slices.ContainsFunc(in[:n], congested)
 		if n == 0 { // the kernel tells the count with the next datagram that it queues
 			linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &next, 1, 1040, 0)})
 		}
@@ -226,7 +226,42 @@ func TestOverflow(t *testing.T) {
 		t.Errorf("received %d, lost %d, want %d together", s.RxFrames, s.RxOverflow, next)
 	}
 	if !told {
-		t.Error("got no run with Overflow, want the one behind frames that were lost")
+		t.Error("got no run that is Congested, want the one behind frames that were lost")
+	}
+}
+
+func congested(r link.Run) bool { return r.Congested }
+
+// TestHalfFull: runs that are taken out of a receive buffer which is more than half full are Congested, though nothing
+// was lost, and others are not. A large buffer does not become as full.
+func TestHalfFull(t *testing.T) {
+	for _, c := range []struct {
+		buffer, frames int
+		half           bool
+	}{{64 << 10, 45, true}, {64 << 10, 15, false}, {1 << 20, 45, false}} {
+		a := open(t, udp.Options{Offload: udp.OffloadOff}, linktest.Loopback())
+		b := open(t, udp.Options{RecvBuffer: c.buffer}, linktest.Loopback())
+		var next uint32
+		for range c.frames {
+			linktest.SendAll(t, a, []link.Run{linktest.NewRun(a, b, &next, 1, 1040, 0)})
+		}
+		in, got, marked, last := make([]link.Run, 10), 0, 0, false
+		for end := time.Now().Add(require.Patience); got < c.frames && time.Now().Before(end); {
+			n, err := b.Recv(0, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += n
+			for _, r := range in[:n] {
+				if last = r.Congested; last {
+					marked++
+				}
+			}
+		}
+		if s := b.Stats(); got != c.frames || s.RxOverflow > 0 || marked > 0 != c.half || last {
+			t.Errorf("%d frames in %d KiB: got %d, %d lost, %d of them Congested, the last one: %v; want some: %v, "+
+				"and not the last", c.frames, c.buffer>>10, got, s.RxOverflow, marked, last, c.half)
+		}
 	}
 }
 

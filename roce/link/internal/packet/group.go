@@ -97,7 +97,7 @@ func (c *Conn) listen() error {
 		_ = unix.Close(fd)
 		return err
 	}
-	c.members.fd = fd
+	c.members.fd, c.rx.gauges[1] = fd, sock.NewGauge(fd)
 	c.poller.Add(fd)
 	return nil
 }

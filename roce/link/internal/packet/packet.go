@@ -138,6 +138,7 @@ func (c *Conn) open(addrs []netip.Addr, want Offload) (err error) {
 	}
 	c.tx.init()
 	c.rx.init()
+	c.rx.gauges[0] = sock.NewGauge(c.fd)
 	return bind(c.fd, &c.netif)
 }
 

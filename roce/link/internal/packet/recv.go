@@ -27,6 +27,8 @@ type rxState struct {
 	bufs  *sock.Buffers
 	frame wire.Frame
 	next  int // socket to begin with
+
+	gauges [2]sock.Gauge // of receivers; the second is guarded by members.mu
 }
 
 func (r *rxState) init() {
@@ -59,9 +61,12 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	c.rx.next ^= 1
 	fds := c.receivers()
 	for i := range fds {
-		n := c.fetch(fds[i^c.rx.next], used, room)
+		which := i ^ c.rx.next
+		n := c.fetch(fds[which], used, room)
+		high := c.rx.gauges[which].Took(c.rx.batch.Bytes(used, used+n), used+n == room)
 		for i := used; i < used+n; i++ {
 			if c.receive(i, &in[got]) {
+				in[got].Congested = high
 				got++
 			}
 		}

@@ -98,6 +98,14 @@ func (b *Batch) SetControlLen(i, n int) { b.hdrs[i].hdr.SetControllen(n) }
 // N returns the length of received message i.
 func (b *Batch) N(i int) int { return int(b.hdrs[i].n) }
 
+// Bytes returns the length of received messages [from, to) together.
+func (b *Batch) Bytes(from, to int) (n int) {
+	for i := from; i < to; i++ {
+		n += b.N(i)
+	}
+	return n
+}
+
 // Flags returns the MSG_ flags of received message i.
 func (b *Batch) Flags(i int) int { return int(b.hdrs[i].hdr.Flags) }
 
