@@ -530,7 +530,7 @@ static uint32_t inexact(const struct moved *m, const void *addr, size_t length)
 {
 	if (length < 4096)
 		return GOROCE_STAYS_SHORT;
-	if (m->to - m->from > most_moved - atomic_load(&moved_unasked))
+	if (m->to - m->from + moved_unasked > most_moved)
 		return GOROCE_STAYS_MUCH;
 	if (ended_unasked >= MOST_ENDED)
 		return GOROCE_STAYS_OFTEN;
