@@ -5,6 +5,7 @@ package dropin
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -31,7 +32,12 @@ func TestVerbsExact(t *testing.T) {
 func TestVerbsExactReasons(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_exact.c")
 	h := newHost(t, nil)
-	p := h.run(t, program, "reasons")
+	cmd := exec.Command(goroced, "run", "--socket", h.socket, "--", program, "reasons")
+	stdin, err := cmd.StdinPipe() // the program ends with it
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := h.launch(t, cmd)
 	require.Until(t, "the program has registered all", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "ready\n")
@@ -54,6 +60,10 @@ func TestVerbsExactReasons(t *testing.T) {
 			t.Errorf("region %s is listed as %q, want %q", l[1], got[l[1]], l[2])
 		}
 	}
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	p.ok(t)
 }
 
 // TestVerbsExactSanitized: TestVerbsExact with builds that notice data races and wrong accesses. That of threads has a
