@@ -5,6 +5,7 @@ package dropin
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,22 @@ func TestVerbsExact(t *testing.T) {
 	for _, name := range exacts {
 		t.Run(name, func(t *testing.T) { h.run(t, program, name).ok(t) })
 	}
+}
+
+// rootHost starts a daemon of root, whose programs are root's, too: they may make threads wait by userfaultfd.
+func rootHost(t *testing.T) *host {
+	if os.Geteuid() != 0 {
+		require.Missing(t, "needs root, for a userfaultfd that sees faults of the kernel")
+	}
+	h := &host{dir: userDir(t), libs: libs(t), root: true}
+	h.startDaemon(t, "--addr", ownAddr(t))
+	return h
+}
+
+// TestVerbsExactFrozen: threads wait while memory is moved that they use, where userfaultfd can make them.
+func TestVerbsExactFrozen(t *testing.T) {
+	program := compileVerbs(t, "testdata/verbs_exact.c")
+	rootHost(t).run(t, program, "frozen").ok(t)
 }
 
 // TestVerbsExactReasons: `goroced mr` says of each region why it is memory of the process.
@@ -71,15 +88,19 @@ func TestVerbsExactReasons(t *testing.T) {
 func TestVerbsExactSanitized(t *testing.T) {
 	repeats(t, true)
 	program := compileVerbs(t, "testdata/verbs_exact.c")
-	h := newHost(t, nil)
 	for name := range sanitizers {
 		env := append(sanitized(t, name), "ASAN_OPTIONS=detect_leaks=0") // objects stay open
-		for _, c := range exacts {
+		run := func(h *host, c string) {
 			t.Run(name+"/"+c, func(t *testing.T) {
 				if out := h.with(t, env, program, c, "any").ok(t); strings.Contains(out, "Sanitizer") {
 					t.Error(out)
 				}
 			})
 		}
+		h := newHost(t, nil)
+		for _, c := range exacts {
+			run(h, c)
+		}
+		run(rootHost(t), "frozen")
 	}
 }

@@ -247,7 +247,7 @@ var stays = [...]string{
 	7:  "of the thread itself",
 	8:  "the daemon may write to its pages for another region",
 	9:  "madvise has marked pages, or libgoroce-sys.so is not loaded",
-	10: "other threads run",
+	10: "other threads run, and userfaultfd cannot make them wait",
 	11: "the kernel may store into it by itself: io_uring, asynchronous I/O, a device",
 	12: "locked by mlock",
 	13: "not plain private memory",

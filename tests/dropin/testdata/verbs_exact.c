@@ -9,12 +9,30 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-static bool any; /* a sanitizer has a thread of its own: whether memory is moved does not count */
+static bool any; /* whether memory is moved does not count */
+static int failing; /* which of the next moves of pages by userfaultfd fails; 0: none does */
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	void *arg;
+
+	va_start(args, request);
+	arg = va_arg(args, void *);
+	va_end(args);
+	if ((request & 0xFFFF) == 0xAA05 && failing && !--failing) { /* UFFDIO_MOVE */
+		((int64_t *)arg)[4] = -EBUSY;
+		errno = EBUSY;
+		return -1;
+	}
+	return (int)syscall(SYS_ioctl, fd, request, arg);
+}
 
 static void is(char want, const void *at)
 {
@@ -376,7 +394,7 @@ static void reasons(void)
 	MUST(!mlock(q, PAGE));
 	listed("process locked by mlock", fresh(LENGTH), LENGTH, ALL);
 	MUST(!munlock(q, PAGE) && !pipe(stop_pipe) && !pthread_create(&thread, NULL, waits, NULL));
-	listed("process other threads run", fresh(LENGTH), LENGTH, ALL);
+	listed("process other threads run, and userfaultfd cannot make them wait", fresh(LENGTH), LENGTH, ALL);
 	MUST(write(stop_pipe[1], "s", 1) == 1 && !pthread_join(thread, NULL));
 	for (int i = 0; i < 64; i++) {
 		MUST(small = ibv_reg_mr(pd, q, LENGTH, ALL));
@@ -388,13 +406,121 @@ static void reasons(void)
 	MUST(!read(0, &c, 1));
 }
 
+/* What threads of frozen use. */
+enum { REGIONS = 48 };
+
+static char *moving[REGIONS];
+static int pairs[STORERS][2];
+
+/* increments adds to a word of each region in turn. */
+static void *increments(void *number)
+{
+	size_t at = (uintptr_t)number * 8 * PAGE;
+	uint64_t n = 0;
+
+	for (; !atomic_load(&stopped) || !n; n++) {
+		for (int i = 0; i < REGIONS; i++) {
+			volatile uint64_t *word = (uint64_t *)(moving[i] + at);
+			*word = *word + 1;
+		}
+	}
+	return (void *)(uintptr_t)n;
+}
+
+/* calls has the kernel read and write words of each region, and look at a futex there. */
+static void *calls(void *number)
+{
+	size_t at = (uintptr_t)number * 8 * PAGE;
+	const int *fds = pairs[(uintptr_t)number];
+	uint64_t n = 0;
+
+	for (; !atomic_load(&stopped) || !n; n++) {
+		for (int i = 0; i < REGIONS; i++) {
+			uint64_t *out = (uint64_t *)(moving[i] + at), *in = (uint64_t *)(moving[i] + at + PAGE);
+			uint32_t *futex = (uint32_t *)(moving[i] + at + 2 * PAGE);
+			struct iovec iov = {in, 8};
+			struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+			*out = n + 1;
+			MUST(write(fds[1], out, 8) == 8 && recvmsg(fds[0], &msg, 0) == 8 && *in == n + 1);
+			MUST(syscall(SYS_futex, futex, 128 /* FUTEX_WAIT_PRIVATE */, 1, NULL) < 0 && errno == EAGAIN);
+		}
+	}
+	return (void *)(uintptr_t)n;
+}
+
+/* goroce_mappings counts the mappings of the library's files. */
+static int goroce_mappings(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	MUST(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, "memfd:goroce-mr") != NULL;
+	fclose(f);
+	return n;
+}
+
+/* frozen: where userfaultfd can make them, other threads wait while memory is moved. */
+static void frozen(void)
+{
+	pthread_t threads[STORERS];
+	struct ibv_mr *m[REGIONS], *own;
+	char *p = fresh(4 << 20);
+	int mappings;
+
+	for (int i = 0; i < REGIONS; i++) {
+		moving[i] = fresh(LENGTH);
+		memset(moving[i], 0, LENGTH);
+	}
+	for (uintptr_t i = 0; i < STORERS; i++)
+		MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]));
+	for (uintptr_t i = 0; i < STORERS; i++)
+		MUST(!pthread_create(&threads[i], NULL, i < STORERS - 2 ? increments : calls, (void *)i));
+	for (int i = 0; i < REGIONS; i++) {
+		failing = i % 4 == 3;
+		MUST(m[i] = ibv_reg_mr(pd, moving[i], LENGTH, ALL));
+		is(failing || i % 4 < 3 ? 's' : 'p', moving[i]);
+		if (i % 4 == 3) {
+			IS(0, ibv_dereg_mr(m[i]));
+			MUST(m[i] = ibv_reg_mr(pd, moving[i], LENGTH, ALL));
+			is('s', moving[i]);
+		}
+		move(m[i], moving[i]);
+		if (i % 2)
+			IS(0, ibv_dereg_mr(m[i]));
+	}
+	mark(p, 4 << 20, 1);
+	mappings = goroce_mappings();
+	MUST(own = ibv_reg_mr(pd, p, 4 << 20, ALL));
+	is('s', p);
+	IS(0, ibv_dereg_mr(own));
+	is('s', p);
+	marked(p, 4 << 20, 1);
+	MUST(any || goroce_mappings() > mappings);
+	MUST(!munmap(p, 4 << 20));
+	IS(0, ibv_dereg_mr(m[0]));
+	MUST(any || goroce_mappings() <= mappings); /* its file is gone */
+	atomic_store(&stopped, true);
+	for (int t = 0; t < STORERS; t++) {
+		void *n;
+		MUST(!pthread_join(threads[t], &n));
+		for (int i = 0; i < REGIONS; i++)
+			MUST(*(uint64_t *)(moving[i] + t * 8 * PAGE) == (uintptr_t)n);
+	}
+	IS(0, ibv_dereg_mr(m[2])); /* without other threads, all that has ended goes back */
+	is('p', moving[0]);
+	is('s', moving[4]);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
 	{"pages", pages}, {"others", others}, {"storers", storers}, {"handlers", handlers}, {"kernel", kernel},
 	{"placed", placed}, {"advised", advised}, {"forked", forked}, {"shared", shared}, {"grown", grown}, {"often", often},
-	{"reasons", reasons},
+	{"reasons", reasons}, {"frozen", frozen},
 };
 
 int main(int argc, char **argv)

@@ -245,7 +245,7 @@ enum goroce_stays {
 	GOROCE_STAYS_OF_THREAD,     /* the thread's stack or variables */
 	GOROCE_STAYS_BY_REGION,     /* the daemon may write to its pages for another region */
 	GOROCE_STAYS_MARKED,        /* madvise has marked pages, or libgoroce-sys.so is not loaded */
-	GOROCE_STAYS_THREADS,       /* other threads run */
+	GOROCE_STAYS_THREADS,       /* other threads run, and cannot be made to wait */
 	GOROCE_STAYS_KERNEL,        /* the kernel may store into it by itself: io_uring, devices */
 	GOROCE_STAYS_LOCKED,        /* mlock */
 	GOROCE_STAYS_UNMOVABLE,     /* not plain private memory, or no memory for a copy */

@@ -2,7 +2,8 @@
  * Whether this thread is alone with the memory of its process: nobody else stores into it while it is moved to a file
  * (remap.c). There are four who could:
  *
- * - other threads, also by their system calls. The library's own (context.c, watch) touch the library's memory only;
+ * - other threads, also by their system calls, unless they can be made to wait (freeze.c). The library's own (context.c,
+ *   watch) touch the library's memory only;
  * - handlers of signals, which the caller has blocked;
  * - the kernel, on behalf of a request that goes on when its call has returned: io_uring, asynchronous I/O, AF_XDP,
  *   drivers that pin memory, userfaultfd. All of these are behind a descriptor, or a mapping of one. Descriptors that
@@ -15,7 +16,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ enum { MOST_DESCRIPTORS = 1024, MOST_TEXT = 1 << 20 };
 atomic_uint watchers;
 
 /* one_thread: the kernel counts the threads of a process in the links of their directory. */
-static bool one_thread(void)
+bool one_thread(void)
 {
 	struct stat st;
 
@@ -116,20 +116,30 @@ static bool harmless_descriptors(void)
 	return !entry;
 }
 
-/* each_line reports whether all lines of a file of /proc are right. */
+/* each_line reports whether all lines of a file of /proc are right. No child gets its descriptor (fds.c). */
 static bool each_line(const char *path, bool (*right)(const char *line))
 {
-	FILE *f = fopen(path, "re");
 	char *line = NULL;
 	size_t room = 0, all = 0;
-	bool ok = f;
+	bool ok;
+	FILE *f;
+	int fd;
 
+	fds_begin();
+	fd = fds_add(open(path, O_RDONLY | O_CLOEXEC));
+	fds_end();
+	f = fd >= 0 ? fdopen(fd, "r") : NULL;
+	ok = f;
 	while (ok && getline(&line, &room, f) > 0)
 		ok = (all += strlen(line)) <= MOST_TEXT && right(line);
 	ok = ok && !ferror(f);
 	free(line);
-	if (f)
+	if (f) {
+		fds_give(fd);
 		fclose(f);
+	} else {
+		fds_close(fd);
+	}
 	return ok;
 }
 
@@ -152,11 +162,9 @@ static bool harmless_mapping(const char *line)
 /* unlocked: moved pages would not be locked any more (mlock). */
 static bool unlocked(const char *line) { return !begins(line, "VmLck:") || strtoul(line + 6, NULL, 10) == 0; }
 
-/* not_alone returns what stands in the way, of enum goroce_stays; 0 if nothing does. */
-uint32_t not_alone(void)
+/* others_than_threads returns what stands in the way beside threads, of enum goroce_stays; 0 if nothing does. */
+uint32_t others_than_threads(void)
 {
-	if (!one_thread())
-		return GOROCE_STAYS_THREADS;
 	if (!harmless_descriptors() || !each_line("/proc/thread-self/maps", harmless_mapping))
 		return GOROCE_STAYS_KERNEL;
 	return each_line("/proc/thread-self/status", unlocked) ? 0 : GOROCE_STAYS_LOCKED;

@@ -149,7 +149,20 @@ bool regions_overlap(uintptr_t from, uintptr_t to);
 /* alone.c: whether anybody else can store into the memory of this process now. */
 extern atomic_uint watchers; /* threads that run context.c, watch */
 
-uint32_t not_alone(void);
+bool one_thread(void);
+uint32_t others_than_threads(void);
+
+/* freeze.c: pages for which others wait. */
+struct frozen {
+	int fd;
+	void *from, *at;
+	size_t len, moved;
+};
+
+bool can_freeze(void);
+bool freeze(struct frozen *f, void *from, size_t len);
+void thaw(struct frozen *f);
+void freeze_end(struct frozen *f);
 
 /* remap.c: memory of the process that is moved to a file. */
 struct moved;
@@ -331,13 +344,12 @@ bool file_same(const struct mapped_file *f);
 struct window {
 	struct window *next;
 	uintptr_t from;          /* the address whose place is at 0 */
+	uint64_t size;           /* of the file */
 	struct mapped_file file; /* fd, map.dev and map.ino */
 	void *anchor;
 	uint64_t moved; /* bytes of the records in it, one by one */
 	const struct ibv_context *of; /* the only one whose connection has the file; NULL: any may */
 };
-
-static const uint64_t WINDOW = 64ull << 30; /* bytes of a file */
 
 struct window *window_make(uintptr_t from, uintptr_t to, const struct ibv_context *of);
 void window_close(struct window *w);

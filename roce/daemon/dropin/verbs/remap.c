@@ -3,14 +3,16 @@
  * its contents and its address; its place in the file follows from its address (window.c). So regions may overlap, and
  * whatever lies side by side is one piece of the file.
  *
- * Unasked, memory is moved only if nothing can be lost by that, and nobody can notice (inexact). Otherwise it stays what
- * it is. With GOROCE_MR=remap it is moved anyway: then what another thread stores into a page while it is moved is lost.
+ * Unasked, memory is moved only if nothing can be lost by that, and nobody can notice (inexact). Otherwise it stays
+ * what it is. With GOROCE_MR=remap it is moved anyway: then what another thread stores into a page while it is moved is lost.
  * That can be a neighbour of the region, as pages are moved whole. With GOROCE_MR=process none is.
  *
  * A record says of a range of pages that a region has moved them. A page is in the file as long as any record covers
  * it; which of them has moved it does not matter. To move pages: map their place in the file somewhere, copy them
  * there, and let that mapping take the place of the private one (mremap, MREMAP_FIXED), which the kernel does in one
- * call. To put them back with the last region is the same the other way. A step that fails leaves the memory as it was.
+ * call. Other threads wait meanwhile (freeze.c). To put pages back with the last region is the same the other way, but
+ * without other threads: the kernel cannot say whether pages of a file are pinned. A step that fails leaves the memory
+ * as it was.
  *
  * A child of fork gets copies of all that is in files. One of clone, of which no handler hears, shares the pages with
  * GOROCE_MR=remap. It has none that were moved unasked (MADV_DONTFORK), nor the file's descriptor, which is closed as
@@ -41,7 +43,7 @@ enum { WORTH_MOVING = 64 << 10 };
 /* What is moved without being asked for: 256 MiB take 0.1 to 0.6 s. A program that has ended so many regions will end
  * more, and then moving costs more than it gains. */
 static const size_t most_moved = 256 << 20;
-enum { MOST_ENDED = 64 };
+enum { MOST_ENDED = 64, LARGE = 1 << 20 };
 
 /* Pages of a region that were moved. They stay in the file as long as any such record has them. */
 struct moved {
@@ -49,6 +51,7 @@ struct moved {
 	struct window *in; /* NULL in a forked child */
 	uintptr_t from, to;
 	bool unasked; /* GOROCE_MR does not say so */
+	bool others;  /* other threads run, and are to wait */
 	bool ended;   /* the region has ended, but the pages could not be put back */
 };
 
@@ -133,14 +136,14 @@ __attribute__((no_sanitize_address, no_sanitize_thread)) static void copy(void *
  * unmaps the target before it does what may fail for want of memory. MAP_FIXED_NOREPLACE tells the two apart: EEXIST
  * says that the old mapping is there. The gap is filled with it at once, so that no other thread gets the addresses.
  * The program cannot go on without its memory. */
-static void fill_gap(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
+static bool fill_gap(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
 	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (p == MAP_FAILED && errno == EEXIST)
-		return;
+		return false;
 	if (p == at && window_place(w, offset, len, prot, at))
-		return;
+		return true;
 	fprintf(stderr, "goroce: memory at %p is lost (%s)\n", at, strerror(errno));
 	abort();
 }
@@ -151,8 +154,10 @@ static void fill_gap(const struct window *w, void *at, size_t len, int prot, uin
 static bool move_in(const struct moved *r, const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
 {
 	uint64_t offset = from - r->in->from;
+	struct frozen f = {.fd = -1};
 	size_t len = to - from;
 	void *at = (void *)from, *p = window_map(r->in, offset, len, PROT_READ | PROT_WRITE);
+	bool moved;
 
 	if (!p)
 		return false;
@@ -160,12 +165,19 @@ static bool move_in(const struct moved *r, const struct mapping *m __attribute__
 		munmap(p, len);
 		return false;
 	}
-	copy(p, at, len);
-	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
-		return true;
-	munmap(p, len);
-	fill_gap(r->in, at, len, PROT_READ | PROT_WRITE, offset);
-	return false;
+	if (r->others && !freeze(&f, at, len)) {
+		munmap(p, len);
+		return false;
+	}
+	copy(p, r->others ? f.at : at, len);
+	moved = mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED;
+	if (!moved)
+		munmap(p, len);
+	if (!moved && !fill_gap(r->in, at, len, PROT_READ | PROT_WRITE, offset) && r->others)
+		thaw(&f);
+	else if (r->others)
+		freeze_end(&f);
+	return moved;
 }
 
 /* prot_of returns the protection of a mapping, which its replacement must have, too. */
@@ -301,23 +313,9 @@ static void forget(struct moved *m)
 		add_record(m);
 		return;
 	}
-	if (w && !w->moved && each(w, 0, WINDOW, put_back))
+	if (w && !w->moved && each(w, 0, w->size, put_back))
 		drop_window(w);
 	free(m);
-}
-
-/* forget_ended tries again what could not be put back when its region ended. */
-static void forget_ended(void)
-{
-	struct moved *m = records, *next;
-
-	for (; m; m = next) {
-		next = m->next;
-		if (m->ended) {
-			m->ended = false;
-			forget(m);
-		}
-	}
 }
 
 /* on_own_stack reports whether pages are of the stack of the thread that asks: the frames of this very code would
@@ -389,6 +387,21 @@ static bool nothing(const struct window *w __attribute__((unused)), void *at __a
 	return false;
 }
 
+/* forget_ended ends the records of regions that have ended: of all of them, or only of those whose memory the program has
+ * unmapped. */
+static void forget_ended(bool all)
+{
+	struct moved *m = records, *next;
+
+	for (; m; m = next) {
+		next = m->next;
+		if (m->ended && (all || !m->in || each(m->in, m->from - m->in->from, m->to - m->in->from, nothing))) {
+			m->ended = false;
+			forget(m);
+		}
+	}
+}
+
 /* placed reports whether a mapping has a policy of its own for the nodes of its memory (mbind). */
 static bool placed(const struct mapping *m)
 {
@@ -428,7 +441,8 @@ static struct window *find_window(const struct moved *m, const struct ibv_contex
 
 	if (w || !worth)
 		return w && w->of == of && window_has(w, m->from, m->to) ? w : NULL;
-	for (w = windows; w; w = w->next) {
+	/* With a file of its own, large memory is free again when the program has unmapped it. */
+	for (w = of && m->to - m->from >= LARGE ? NULL : windows; w; w = w->next) {
 		if (w->of == of && window_has(w, m->from, m->to) && !window_worn(w))
 			return w;
 	}
@@ -526,7 +540,7 @@ __attribute__((destructor)) static void end(void) { watch_discards(NULL); }
 
 /* inexact returns why a record's pages are not to be moved unasked, of enum goroce_stays; 0 if they are. addr and length
  * are what is registered. */
-static uint32_t inexact(const struct moved *m, const void *addr, size_t length)
+static uint32_t inexact(struct moved *m, const void *addr, size_t length)
 {
 	if (length < 4096)
 		return GOROCE_STAYS_SHORT;
@@ -542,15 +556,31 @@ static uint32_t inexact(const struct moved *m, const void *addr, size_t length)
 		return GOROCE_STAYS_BY_REGION;
 	if (!watch_discards(discarded))
 		return GOROCE_STAYS_MARKED;
-	return not_alone();
+	m->others = !one_thread();
+	if (m->others && !can_freeze())
+		return GOROCE_STAYS_THREADS;
+	return others_than_threads();
 }
 
 /* why_not returns why a record's pages are not to be moved. */
-static uint32_t why_not(const struct moved *m, const void *addr, size_t length)
+static uint32_t why_not(struct moved *m, const void *addr, size_t length)
 {
 	if (m->unasked)
 		return inexact(m, addr, length);
 	return length < WORTH_MOVING ? GOROCE_STAYS_SHORT : 0;
+}
+
+/* give_up ends a record of which not all pages could be moved. With other threads those that were moved stay in the
+ * file, whose descriptor nobody gets any more. */
+static void give_up(struct moved *m)
+{
+	if (!m->others) {
+		forget(m);
+		return;
+	}
+	m->ended = true;
+	window_close(m->in);
+	forget_ended(false);
 }
 
 /*
@@ -577,7 +607,7 @@ struct moved *remap_begin(struct ibv_context *v, void *addr, size_t length, uint
 	if (begin(m, m->unasked ? v : NULL, !*stays)) {
 		add_record(m);
 		if (!walk(m, move_in)) {
-			forget(m);
+			give_up(m);
 			m = NULL;
 		}
 	} else {
@@ -604,7 +634,7 @@ void remap_shared(struct moved *m)
 
 /* remap_end ends a record, of a region that has ended or was not registered. NULL is one of a region that was not
  * moved. What was moved unasked stays in the file as long as others may store into it: until a region ends without
- * them, or the process. */
+ * them, or after the program has unmapped it. */
 void remap_end(struct moved *m)
 {
 	bool exact;
@@ -615,13 +645,12 @@ void remap_end(struct moved *m)
 		return;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	block(&old);
-	exact = !m->unasked || (!regions_overlap(m->from, m->to) && !not_alone());
+	exact = !m->unasked || (!regions_overlap(m->from, m->to) && one_thread() && !others_than_threads());
 	if (m->unasked)
 		ended_unasked++;
 	pthread_mutex_lock(&lock);
 	m->ended = true;
-	if (exact)
-		forget_ended();
+	forget_ended(exact);
 	pthread_mutex_unlock(&lock);
 	unblock(&old);
 	pthread_setcancelstate(cancel, NULL);
@@ -653,7 +682,7 @@ static void before(void)
 
 	pthread_mutex_lock(&lock);
 	for (struct window *w = windows; w; w = w->next)
-		ok &= each(w, 0, WINDOW, take);
+		ok &= each(w, 0, w->size, take);
 	if (!ok && !quiet())
 		fprintf(stderr, "goroce: fork: registered memory cannot be copied: the child has none%s\n",
 			mode == REMAP ? " of its own, and shares it with its parent" : "");

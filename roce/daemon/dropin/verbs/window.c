@@ -24,12 +24,12 @@ static bool open_file(struct window *w)
 	struct rlimit limit;
 	struct stat st;
 
-	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < WINDOW)
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < w->size)
 		return false; /* to make it longer would raise SIGXFSZ */
 	w->file.fd = memfd_create("goroce-mr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (w->file.fd < 0)
 		return false;
-	if (ftruncate(w->file.fd, (off_t)WINDOW) || fcntl(w->file.fd, F_ADD_SEALS, F_SEAL_SHRINK) ||
+	if (ftruncate(w->file.fd, (off_t)w->size) || fcntl(w->file.fd, F_ADD_SEALS, F_SEAL_SHRINK) ||
 			fstat(w->file.fd, &st)) {
 		close(w->file.fd);
 		return false;
@@ -50,15 +50,18 @@ static bool open_file(struct window *w)
  * a place in the same file, in whichever direction the program's memory grows. */
 struct window *window_make(uintptr_t from, uintptr_t to, const struct ibv_context *of)
 {
+	/* The daemon maps all of the file, and of those for one context there may be many. */
+	const uint64_t size = of ? 1ull << 30 : 64ull << 30;
 	struct window *w;
 
-	if (to - from > WINDOW || !(w = calloc(1, sizeof(*w))))
+	if (to - from > size || !(w = calloc(1, sizeof(*w))))
 		return NULL;
+	w->size = size;
 	w->of = of;
-	if (to > WINDOW)
-		w->from = to - WINDOW;
-	if (from > WINDOW / 2 && from - WINDOW / 2 > w->from)
-		w->from = from - WINDOW / 2;
+	if (to > size)
+		w->from = to - size;
+	if (from > size / 2 && from - size / 2 > w->from)
+		w->from = from - size / 2;
 	if (open_file(w))
 		return w;
 	free(w);
@@ -84,7 +87,7 @@ void window_end(struct window *w)
 /* window_has reports whether the pages of a range have places in the file. */
 bool window_has(const struct window *w, uintptr_t from, uintptr_t to)
 {
-	return w->from <= from && to <= w->from + WINDOW;
+	return w->from <= from && to <= w->from + w->size;
 }
 
 /* window_worn reports whether much of the file's memory is of pages that were put back. */
