@@ -240,19 +240,27 @@ func TestHeldBound(t *testing.T) {
 }
 
 func TestFaultNoAllocation(t *testing.T) {
-	rec := newRecorder()
-	f := wrap.Fault(&sink{rec}, wrap.FaultConfig{Seed: 1, Drop: 0.1, Duplicate: 0.1, Reorder: 0.1, Delay: 0.1})
-	out := []link.Run{newRun(0, 60, 64, 32)}
-	now := ib.Instant(0)
-	step := func() {
-		now += ms / 10
-		_, _ = f.Send(now, out)
-	}
-	for range 1000 {
-		step()
-	}
-	if n := testing.AllocsPerRun(1000, step); n != 0 {
-		t.Errorf("%v allocations a Send, want 0", n)
+	for _, c := range []wrap.FaultConfig{
+		{Seed: 1, Drop: 0.1, Duplicate: 0.1, Reorder: 0.1, Delay: 0.1},
+		{Rate: 4e8, Buffer: 10 * time.Millisecond}, // more is sent: thousands of frames wait
+	} {
+		f := wrap.Fault(&sink{newRecorder()}, c)
+		out := []link.Run{newRun(0, 60, 64, 32)}
+		now := ib.Instant(0)
+		step := func() {
+			now += ms / 10
+			_, _ = f.Send(now, out)
+		}
+		for range 1000 {
+			step()
+		}
+		if n := testing.AllocsPerRun(1, func() {
+			for range 1000 {
+				step()
+			}
+		}); n > 10 {
+			t.Errorf("%+v: %v allocations in 1,000 Sends, want at most 10", c, n)
+		}
 	}
 }
 

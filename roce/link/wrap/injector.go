@@ -31,8 +31,9 @@ type injector struct {
 	lent [][]byte   // buffers of the injector that out refers to
 	free [][]byte   // buffers of the injector that are not in use
 
-	held   []heldFrame // by due time, then by arrival
-	behind int         // number of held frames that wait for another frame
+	held   []heldFrame // by due time, then by arrival; in array
+	array  []heldFrame
+	behind int // number of held frames that wait for another frame
 }
 
 // heldFrame is a frame that waits.
@@ -186,6 +187,10 @@ func (l *injector) hold(h heldFrame) {
 	if h.behind {
 		l.behind++
 	}
+	if len(l.held) == cap(l.held) { // go back to the start of array, or of a larger one
+		l.array = slices.Grow(l.array[:0], 2*len(l.held)+1)
+		l.held = append(l.array, l.held...)
+	}
 	at, _ := slices.BinarySearchFunc(l.held, h.due+1, func(h heldFrame, t ib.Instant) int {
 		return cmp.Compare(h.due, t)
 	})
@@ -194,27 +199,29 @@ func (l *injector) hold(h heldFrame) {
 
 // releaseBehind passes on the frames that wait for a frame between the hosts of r.
 func (l *injector) releaseBehind(r *link.Run) {
-	l.releaseIf(func(h heldFrame) bool { return h.behind && h.run.Src == r.Src && h.run.Dst == r.Dst })
+	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
+		goes := h.behind && h.run.Src == r.Src && h.run.Dst == r.Dst
+		if goes {
+			l.letGo(h)
+		}
+		return goes
+	})
 }
 
 // release passes on the frames that are due.
 func (l *injector) release(now ib.Instant) {
-	if l.due() <= now {
-		l.releaseIf(func(h heldFrame) bool { return h.due <= now })
+	for l.due() <= now {
+		l.letGo(l.held[0])
+		l.held = l.held[1:]
 	}
 }
 
-func (l *injector) releaseIf(ready func(heldFrame) bool) {
-	l.held = slices.DeleteFunc(l.held, func(h heldFrame) bool {
-		if !ready(h) {
-			return false
-		}
-		if h.behind {
-			l.behind--
-		}
-		l.emit(h.run)
-		return true
-	})
+// letGo passes on a frame that was held.
+func (l *injector) letGo(h heldFrame) {
+	if h.behind {
+		l.behind--
+	}
+	l.emit(h.run)
 }
 
 // emit passes on a run in a buffer of the injector.
