@@ -105,7 +105,7 @@ const longestWait = time.Second
 func (f *Forwarder) carry(l *wrap.Faulter, w *way) {
 	began := time.Now()
 	clock := func() ib.Instant { return ib.Instant(time.Since(began)) }
-	in := make([]link.Run, batch)
+	in := make([]link.Run, batchLen)
 	for !f.closing.Load() {
 		now := clock()
 		n, err := l.Recv(now, in)
@@ -136,8 +136,17 @@ func (f *Forwarder) Counts() (there, back wrap.FaultCounts) {
 	return f.faults[0].Counts(), f.faults[1].Counts()
 }
 
-// Lost returns how many packets of all kinds the devices did not accept, both ways.
-func (f *Forwarder) Lost() uint64 { return f.ways[0].lost.Load() + f.ways[1].lost.Load() }
+// Lost returns how many packets of all kinds the devices did not accept, or found no room when they arrived, both ways.
+// It must not be called after Close.
+func (f *Forwarder) Lost() (n uint64) {
+	for _, w := range f.ways {
+		if s, err := unix.GetsockoptTpacketStats(w.in, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			w.lost.Add(uint64(s.Drops)) // since the last call
+		}
+		n += w.lost.Load()
+	}
+	return n
+}
 
 // Close disconnects the devices, and drops delayed packets. The error says why a way had
 // ended before.

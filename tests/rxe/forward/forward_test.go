@@ -24,13 +24,13 @@ import (
 //
 //	near - veth - Forwarder - veth - far
 type cable struct {
-	*testing.T
+	testing.TB
 	f         *Forwarder
 	near, far int
 }
 
 // newCable creates a cable in a new network namespace. The test's thread ends with the test.
-func newCable(t *testing.T, c wrap.FaultConfig) *cable {
+func newCable(t testing.TB, c wrap.FaultConfig) *cable {
 	t.Helper()
 	require.Root(t)
 	runtime.LockOSThread()
@@ -58,7 +58,7 @@ func newCable(t *testing.T, c wrap.FaultConfig) *cable {
 	for _, name := range []string{"near", "a", "far", "b"} {
 		waitUp(t, name)
 	}
-	x := &cable{T: t}
+	x := &cable{TB: t}
 	x.near, x.far = x.station("near"), x.station("far")
 	if x.f, err = Open("a", "b", c); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func newCable(t *testing.T, c wrap.FaultConfig) *cable {
 }
 
 // waitUp waits until a device is operational: until then it drops packets.
-func waitUp(t *testing.T, name string) {
+func waitUp(t testing.TB, name string) {
 	t.Helper()
 	require.Until(t, name+" is operational", func() bool {
 		dev, err := netlink.LinkByName(name)
@@ -130,11 +130,17 @@ func (x *cable) receive() []byte {
 		case !errors.Is(err, unix.EAGAIN):
 			x.Fatal(err)
 		}
-		fds := []unix.PollFd{{Fd: int32(x.far), Events: unix.POLLIN}}
-		const patience = 10_000 // milliseconds
-		if n, err := unix.Poll(fds, patience); n == 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			x.Fatalf("nothing arrives: %v", err)
-		}
+		x.await()
+	}
+}
+
+// await waits until a frame has arrived.
+func (x *cable) await() {
+	x.Helper()
+	fds := []unix.PollFd{{Fd: int32(x.far), Events: unix.POLLIN}}
+	const patience = 10_000 // milliseconds
+	if n, err := unix.Poll(fds, patience); n == 0 || err != nil && !errors.Is(err, unix.EINTR) {
+		x.Fatalf("nothing arrives: %v", err)
 	}
 }
 

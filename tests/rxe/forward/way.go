@@ -15,9 +15,6 @@ import (
 	"github.com/goroce/goroce/wire"
 )
 
-// batch is how many frames a way receives at a time.
-const batch = 64
-
 // maxFrame is the longest frame with segmentation offload, including headers.
 const maxFrame = 1 << 17
 
@@ -36,11 +33,14 @@ type way struct {
 	wake    int // an eventfd
 	lost    atomic.Uint64
 
-	buffers [batch][]byte            // received runs
-	other   []byte                   // a frame received after them that is not RoCEv2
-	headers wire.Frame               // headers of the latest frame
-	ether   map[[2]ib.GID][2][6]byte // Ethernet destination and source, by addresses
-	frame   []byte                   // buffer for the frame to send
+	received batch
+	buffers  [batchLen][]byte         // of received
+	next, n  int                      // frames [next, n) of received are still to be handled
+	headers  wire.Frame               // headers of the latest frame
+	ether    map[[2]ib.GID][2][6]byte // Ethernet destination and source, by addresses
+
+	sending  batch
+	prefixes [batchLen][]byte // what precedes the payload in sending
 }
 
 func (w *way) Caps() link.Caps {
@@ -49,39 +49,47 @@ func (w *way) Caps() link.Caps {
 
 // Recv reads frames from the socket, forwards those that are not RoCEv2, and returns the rest.
 func (w *way) Recv(_ ib.Instant, runs []link.Run) (int, error) {
-	if w.other != nil {
-		w.send(w.other)
-		w.other = nil
+	if w.next == w.n {
+		if err := w.read(); err != nil {
+			return 0, err
+		}
 	}
 	n := 0
-	for range batch {
-		if n == min(batch, len(runs)) {
-			break
-		}
-		if w.buffers[n] == nil {
-			w.buffers[n] = make([]byte, maxFrame)
-		}
-		size, _, err := unix.Recvfrom(w.in, w.buffers[n], 0)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return n, nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.EINVAL):
-			continue // ENETDOWN is reported once; EINVAL is an offload that virtio_net_hdr cannot describe
-		case err != nil:
-			return n, fmt.Errorf("receive: %w", err)
-		}
-		frame := w.buffers[n][:size]
+	for ; w.next < w.n && n < len(runs); w.next++ {
+		frame := w.buffers[w.next][:w.received.messages[w.next].n]
 		switch {
 		case w.decode(frame, &runs[n]):
 			n++
 		case n > 0: // forward it after the runs before it
-			w.other = frame
 			return n, nil
 		default:
 			w.send(frame)
 		}
 	}
 	return n, nil
+}
+
+// read receives the frames that wait in the socket.
+func (w *way) read() error {
+	for i := range w.buffers {
+		if w.buffers[i] == nil {
+			w.buffers[i] = make([]byte, maxFrame)
+			w.received.set(i, w.buffers[i])
+		}
+	}
+	for range batchLen {
+		n, errno := w.received.call(unix.SYS_RECVMMSG, w.in, 0, batchLen)
+		w.next, w.n = 0, n
+		switch errno {
+		case 0, unix.EAGAIN:
+			return nil
+		case unix.EINTR, unix.ENETDOWN, unix.EINVAL:
+			// ENETDOWN is reported once; EINVAL is an offload that virtio_net_hdr cannot describe
+		default:
+			return fmt.Errorf("receive: %w", errno)
+		}
+	}
+	return nil
 }
 
 // Keep does nothing: Caps.Keeps is false.
@@ -109,39 +117,52 @@ func (w *way) decode(frame []byte, r *link.Run) bool {
 
 // Send sends each frame of the runs.
 func (w *way) Send(_ ib.Instant, runs []link.Run) (int, error) {
+	n := 0
 	for i := range runs {
 		for f := range runs[i].Frames() {
-			w.send(w.encode(&runs[i], f))
+			w.prefixes[n] = w.encode(w.prefixes[n][:0], &runs[i], f)
+			w.sending.set(n, w.prefixes[n], runs[i].Frame(f))
+			if n++; n == batchLen {
+				w.flush(n)
+				n = 0
+			}
 		}
 	}
+	w.flush(n)
 	return len(runs), nil
 }
 
-// encode returns frame i of r with all headers.
-func (w *way) encode(r *link.Run, i int) []byte {
-	ether := w.ether[[2]ib.GID{r.Src, r.Dst}]
-	h := wire.Frame{EtherDst: ether[0], EtherSrc: ether[1], Outer: wire.Outer{Src: r.Src, Dst: r.Dst,
-		SrcPort: r.SrcPort,
-		DstPort: link.Port, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit, FlowLabel: r.FlowLabel, ID: r.ID +
-			uint16(i)}}
-	payload := r.Frame(i)
-	w.frame = append(w.frame[:0], make([]byte, vnetLen)...)
-	w.frame = h.AppendHeaders(w.frame, len(payload))
-	w.frame = append(w.frame, payload...)
-	return w.frame
+// flush sends the first n frames of sending by the other device. A frame that the device does not accept is lost, as on
+// a cable.
+func (w *way) flush(n int) {
+	for i := 0; i < n; {
+		sent, errno := w.sending.call(unix.SYS_SENDMMSG, w.out, i, n)
+		i += sent
+		if errno != 0 && errno != unix.EINTR {
+			w.lost.Add(1)
+			i++
+		}
+	}
 }
 
-// send sends a frame by the other device. If the device does not accept it the frame is lost,
-// as on a cable.
+// encode appends what precedes the payload of frame i of r.
+func (w *way) encode(b []byte, r *link.Run, i int) []byte {
+	ether := w.ether[[2]ib.GID{r.Src, r.Dst}]
+	h := wire.Frame{EtherDst: ether[0], EtherSrc: ether[1], Outer: wire.Outer{Src: r.Src, Dst: r.Dst,
+		SrcPort: r.SrcPort, DstPort: link.Port, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
+		FlowLabel: r.FlowLabel, ID: r.ID + uint16(i)}}
+	return h.AppendHeaders(append(b, make([]byte, vnetLen)...), len(r.Frame(i)))
+}
+
+// send sends a frame by the other device.
 func (w *way) send(frame []byte) {
-	if _, err := unix.Write(w.out, frame); err != nil {
-		w.lost.Add(1)
-	}
+	w.sending.set(0, frame)
+	w.flush(1)
 }
 
 // spoil sends a frame with a wrong UDP checksum.
 func (w *way) spoil(_ ib.Instant, r *link.Run) {
-	frame := w.encode(r, 0)
+	frame := append(w.encode(nil, r, 0), r.Buf...)
 	sum := frame[len(frame)-len(r.Buf)-wire.UDPLen+6:]
 	binary.BigEndian.PutUint16(sum, 1)
 	if new(wire.Frame).Decode(frame[vnetLen:]) == nil { // the checksum happens to be correct
