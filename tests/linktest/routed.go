@@ -52,9 +52,11 @@ func lay(t testing.TB, subnet int, a, b *Namespace, mtu int) {
 //
 //	A 10.99.1.1 --- 10.99.1.2 Router 10.99.3.1 --- Left Cable Right --- 10.99.3.2 B
 //	  fd99:1::1     fd99:1::2        fd99:3::1                          fd99:3::2
+//
+// Without a router A has its address on the cable.
 type Cabled struct {
 	A, B        *Namespace
-	Router      *Namespace // its interface is that to A
+	Router      *Namespace // its interface is that to A; nil for none
 	Cable       *Namespace
 	Left, Right string
 }
@@ -63,20 +65,37 @@ type Cabled struct {
 func NewCabled(t testing.TB, mtuA, mtuB int) *Cabled {
 	t.Helper()
 	require.Root(t)
-	c := &Cabled{A: newNamespace(t), B: newNamespace(t), Router: newNamespace(t), Cable: newNamespace(t)}
+	c := &Cabled{A: newNamespace(t), Router: newNamespace(t)}
 	lay(t, 1, c.A, c.Router, mtuA)
-	out, left, right := *c.Router, *c.Cable, *c.Cable // the same namespaces with other interfaces
-	name(&out, &left)
-	connect(t, &out, &left, mtuB, []string{"10.99.3.1/24", "fd99:3::1/64"}, nil)
-	name(&right, c.B)
-	c.Left, c.Right = left.IfName, right.IfName
-	c.Cable.Command(t, "ip", "link", "add", "cable", "type", "bridge")
-	c.Cable.Command(t, "ip", "link", "set", "cable", "mtu", fmt.Sprint(mtuB), "up")
-	connect(t, &right, c.B, mtuB, nil, []string{"10.99.3.2/24", "fd99:3::2/64"})
-	c.Join(t)
+	out := *c.Router // the same namespace with another interface
+	c.plug(t, &out, mtuB)
 	c.Router.Command(t, "sysctl", "-w", "net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1")
 	c.Route(t)
 	return c
+}
+
+// NewCable makes such hosts without a router, A with the router's address on the cable. The test needs root.
+func NewCable(t testing.TB, mtu int) *Cabled {
+	t.Helper()
+	require.Root(t)
+	c := &Cabled{A: newNamespace(t)}
+	c.plug(t, c.A, mtu)
+	return c
+}
+
+// plug makes B, and the cable between it and near.
+func (c *Cabled) plug(t testing.TB, near *Namespace, mtu int) {
+	t.Helper()
+	c.B, c.Cable = newNamespace(t), newNamespace(t)
+	left, right := *c.Cable, *c.Cable // the same namespace with its two interfaces
+	name(near, &left)
+	connect(t, near, &left, mtu, []string{"10.99.3.1/24", "fd99:3::1/64"}, nil)
+	name(&right, c.B)
+	c.Left, c.Right = left.IfName, right.IfName
+	c.Cable.Command(t, "ip", "link", "add", "cable", "type", "bridge")
+	c.Cable.Command(t, "ip", "link", "set", "cable", "mtu", fmt.Sprint(mtu), "up")
+	connect(t, &right, c.B, mtu, nil, []string{"10.99.3.2/24", "fd99:3::2/64"})
+	c.Join(t)
 }
 
 // Route gives the hosts their routes. The kernel drops those of an interface that is taken down.
