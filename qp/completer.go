@@ -299,7 +299,9 @@ func (r *requester) nak(now ib.Instant, p *wire.Packet) {
 		r.missesOnly(now, p.PSN)
 		return
 	}
-	r.recovery.lost(now, p.PSN)
+	if !r.mayBeLate(now, p.PSN) {
+		r.recovery.lost(now, p.PSN)
+	}
 }
 
 // moveToFailed completes the requests that a fatal NAK acknowledges: all before it, up

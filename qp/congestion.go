@@ -98,10 +98,17 @@ func (f *Flow) onlyLate() bool { return f.gate.late.common() && !f.rtt.queued() 
 // onLate handles that n packets were sent again in vain: what looked lost was late.
 func (f *Flow) onLate(n int) { f.gate.late.wasLate(n) }
 
+// onReordered handles that some of these were not sent again by a probe or an ACK timeout: packets overtake each other.
+func (f *Flow) onReordered() { f.reorder.late(&f.rtt) }
+
+// reorderWait returns for how long what is missing may be late, in nanoseconds.
+func (f *Flow) reorderWait() ib.Instant { return f.reorder.wait(&f.rtt) }
+
 // onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
 func (f *Flow) onLost(now ib.Instant, n int) {
 	f.unsettled -= n
 	f.losses.lost += n
+	f.reorder.lost()
 	if f.gate.late.looksLost(n); f.onlyLate() {
 		return
 	}

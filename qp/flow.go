@@ -32,7 +32,8 @@ type Flow struct {
 	pace      bucket
 
 	losses     lossCount
-	shortUntil ib.Instant // until then READs ask for little at a time: bursts overflow a queue
+	reorder    reorderWindow // of what the destination has, or answers
+	shortUntil ib.Instant    // until then READs ask for little at a time: bursts overflow a queue
 
 	packets  int // in flight
 	bytes    int

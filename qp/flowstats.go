@@ -92,7 +92,8 @@ func (q *QP) answeredTwice(p *wire.Packet) {
 	}
 }
 
-// inVain counts requests that were sent again in vain, of those that were sent again.
+// inVain counts requests that were sent again in vain, of those that were sent again. What a probe or an ACK timeout
+// sends again says nothing about reordering.
 func (q *QP) inVain(n int) {
 	if q.history == nil {
 		return
@@ -103,4 +104,7 @@ func (q *QP) inVain(n int) {
 	q.history.traffic.SpuriousPkts += uint64(n)
 	q.cfg.Stats.SpuriousPkts += uint64(n)
 	q.flow.onLate(n)
+	if n > 0 && !q.req.probe.explains(q.now, &q.flow.rtt) {
+		q.flow.onReordered()
+	}
 }

@@ -137,6 +137,7 @@ type prober struct {
 	timed   ib.PSN
 	timing  bool
 	resent  bool  // the timed packet is a retransmission
+	unsure  bool  // what arrives twice was perhaps sent again by a probe or an ACK timeout
 	again   again // why packets were sent again since timedAt
 	sent    uint8 // probes since a round trip was measured: each waits twice as long as the one before
 	due     uint8 // packets of a probe that are still to be sent
@@ -156,7 +157,15 @@ const (
 func (p *prober) stop() { p.timing, p.due = false, 0 }
 
 // askedAgain records that a probe or an ACK timeout sends packets again.
-func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt = why, now }
+func (p *prober) askedAgain(now ib.Instant, why again) { p.again, p.againAt, p.unsure = why, now, true }
+
+// explains reports whether a probe or an ACK timeout may be why something has arrived twice. SACKs may tell so late:
+// the first one that does after a while does not count either.
+func (p *prober) explains(now ib.Instant, rtt *rttEstimate) bool {
+	was := p.unsure
+	p.unsure = was && int64(now-p.againAt) <= 2*rtt.rto()
+	return was
+}
 
 // timeRTT times packets with AckReq, one at a time. What looks lost may be late, and its answer too soon for the
 // retransmission (Karn's algorithm, RFC 6298, 3), so retransmissions are timed only once the shortest round trip is

@@ -298,6 +298,9 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 	q.timers.expired(timerDelayedACK, now)
 	q.timers.expired(timerPace, now)
 	q.timers.expired(timerSACK, now)
+	if q.timers.expired(timerReorder, now) {
+		q.req.reorderTimeout(now)
+	}
 	q.settle()
 }
 

@@ -16,8 +16,8 @@ func (r *readReq) end() ib.PSN { return r.first.Add(int(r.npsn)) }
 // initiator depth, MaxRdAtomic: the responder has no more resources.
 type readTable struct {
 	reqs []readReq
-	head int
-	n    int
+	head int32
+	n    int32
 }
 
 func (t *readTable) size(n int) {
@@ -29,9 +29,9 @@ func (t *readTable) size(n int) {
 
 func (t *readTable) reset()      { t.head, t.n = 0, 0 }
 func (t *readTable) empty() bool { return t.n == 0 }
-func (t *readTable) left() int   { return len(t.reqs) - t.n }
+func (t *readTable) left() int   { return len(t.reqs) - int(t.n) }
 
-func (t *readTable) at(i int) *readReq { return &t.reqs[(t.head+i)%len(t.reqs)] }
+func (t *readTable) at(i int32) *readReq { return &t.reqs[int(t.head+i)%len(t.reqs)] }
 
 // oldest returns the request whose responses come next; nil if there is none.
 func (t *readTable) oldest() *readReq {
@@ -49,7 +49,7 @@ func (t *readTable) push(slot uint32, first ib.PSN, npsn int) *readReq {
 }
 
 func (t *readTable) pop() {
-	t.head = (t.head + 1) % len(t.reqs)
+	t.head = (t.head + 1) % int32(len(t.reqs))
 	t.n--
 }
 

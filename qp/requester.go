@@ -23,7 +23,7 @@ type requester struct {
 	win      window
 	reads    readTable
 	sel      *selective // nil unless responses are missing
-	again    *resends   // nil until something is sent again to a peer that sends SACKs
+	again    *resends   // nil until something is sent again to a peer that sends SACKs, or may be late
 	probe    prober
 	credits  credits
 	ackReqs  ackReqs

@@ -77,10 +77,13 @@ func (r *responder) catchUp(now ib.Instant) {
 	}
 }
 
-// resends is what a requester remembers of what it has sent again to a peer that sends SACKs.
+// resends is what a requester remembers of what it has sent again to a peer that sends SACKs, and of what may be late.
 type resends struct {
 	sent psnSet   // neither arrived nor lost again, as far as it is known
 	list []resend // in the order of sending
+
+	late suspects
+	naks nakWaits // of a peer that sends no SACKs
 }
 
 // resend is a packet that was sent again.
@@ -132,7 +135,9 @@ func (r *requester) selected(now ib.Instant, p *wire.Packet) {
 		beyond = laterPSN(beyond, sack.Trigger.Add(1))
 	}
 	r.settleResends(sack.Trigger, beyond)
-	r.lose(now, base, beyond.Sub(base))
+	r.suspectPushes(now, base, beyond.Sub(base))
+	r.suspectReads(now, &sack, base, beyond)
+	r.loseSuspects(now)
 	if arrived > 0 {
 		r.recovery.refill()
 		r.armAck(now)
@@ -177,18 +182,38 @@ func (r *requester) settleResends(trigger, beyond ib.PSN) {
 }
 
 // lose marks those of n PSNs to be sent again that the peer does not have, and that were not sent again in this pass.
-// READs and atomics have NAKs, and are asked for by their responses.
-func (r *requester) lose(now ib.Instant, psn ib.PSN, n int) {
-	lost := 0
+// It returns how many packets were in flight. first says that none before them was lost.
+func (r *requester) lose(now ib.Instant, psn ib.PSN, n int, first bool) (lost int) {
+	if acked := r.win.una.Sub(psn); acked > 0 {
+		psn, n = r.win.una, n-acked
+	}
 	for n > 0 {
 		s := r.slot(r.find(psn))
 		run, again := r.again.run(psn, min(s.from(psn), n))
-		if !again && !sendOps[s.wr.Opcode].answered {
-			lost += r.loseRun(s, psn, run, lost == 0)
+		switch {
+		case again:
+		case sendOps[s.wr.Opcode].answered:
+			lost += r.loseRead(now, psn, first && lost == 0)
+		default:
+			lost += r.loseRun(s, psn, run, first && lost == 0)
 		}
 		psn, n = psn.Add(run), n-run
 	}
-	r.losses(now, lost)
+	return lost
+}
+
+// loseRead is lose for the READ or atomic that begins at psn. If something of it or behind it was answered, what is
+// missing is asked for as a hole (selective.go).
+func (r *requester) loseRead(now ib.Instant, psn ib.PSN, first bool) int {
+	rd := r.reads.find(psn)
+	if rd == nil || r.arrived(psn) || r.sel != nil && psn.Before(r.sel.seen) {
+		return 0
+	}
+	if !r.q.selects() {
+		r.recovery.lost(now, psn)
+		return 0
+	}
+	return min(r.loseRun(r.slot(rd.slot), psn, rd.end().Sub(psn), first), 1)
 }
 
 // loseRun marks n PSNs of s, and returns how many were in flight. first says that none before them was lost.
@@ -213,16 +238,16 @@ func (r *requester) losses(now ib.Instant, lost int) {
 // missesOnly handles a sequence NAK of a peer that sends SACKs: of what follows it may have kept all.
 func (r *requester) missesOnly(now ib.Instant, psn ib.PSN) {
 	r.q.flow.refused()
-	if _, again := r.again.run(psn, 1); again {
-		return
+	r.suspect(now, psn, 1)
+	r.loseSuspects(now)
+}
+
+// memory returns r.again, which it makes.
+func (r *requester) memory() *resends {
+	if r.again == nil {
+		r.again = new(resends)
 	}
-	s, n := r.slot(r.find(psn)), 1
-	if sendOps[s.wr.Opcode].answered {
-		n = min(s.from(psn), r.win.nxt.Sub(psn))
-	}
-	if r.loseRun(s, psn, n, true) > 0 {
-		r.losses(now, 1)
-	}
+	return r.again
 }
 
 // sentAgain records that n PSNs were sent again.
@@ -230,10 +255,7 @@ func (r *requester) sentAgain(psn ib.PSN, n int) {
 	if !r.q.selects() {
 		return
 	}
-	if r.again == nil {
-		r.again = new(resends)
-	}
-	if a := r.again; len(a.list) < windowSize {
+	if a := r.memory(); len(a.list) < windowSize {
 		a.sent.add(psn, n)
 		a.list = append(a.list, resend{psn: psn, nxt: r.win.nxt, n: n})
 	}

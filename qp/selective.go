@@ -25,6 +25,9 @@ type hole struct {
 	due      bool   // the request is still to be sent
 	serial   uint32 // of the request
 	nxt      ib.PSN // the PSN that was next to be sent when the request was
+
+	passed ib.PSN // what is missing before it is so at least since then (rack.go)
+	since  ib.Instant
 }
 
 // asked reports whether the latest request for the hole asks for psn.
@@ -32,8 +35,8 @@ func (h *hole) asked(psn ib.PSN) bool { return !psn.Before(h.from) && psn.Before
 
 // lost makes h ask for nothing: the request was lost, or its answer.
 func (h *hole) lost() {
-	if !h.due {
-		h.to = h.from
+	if !h.due && h.from.Before(h.to) {
+		h.to, h.passed = h.from, h.read
 	}
 }
 
@@ -126,7 +129,7 @@ func (r *requester) takenBeyond(now ib.Instant, rd *readReq, psn ib.PSN) {
 	r.beyond(now, laterPSN(sel.seen, psn.Add(1)))
 }
 
-// findHoles makes the oldest hole of each READ due, unless it was asked for.
+// findHoles makes the oldest hole of each READ due, unless it was asked for, or may be late.
 func (r *requester) findHoles(now ib.Instant) {
 	sel := r.sel
 	sel.holes = slices.DeleteFunc(sel.holes, func(h hole) bool { return r.reads.find(h.read) == nil })
@@ -138,8 +141,8 @@ func (r *requester) findHoles(now ib.Instant) {
 		}
 		h := sel.hole(rd.first)
 		from, n := r.missing(rd)
-		if n > 0 && from.Before(sel.seen) && !h.asked(from) {
-			*h = hole{read: rd.first, from: from, to: from.Add(min(n, sel.seen.Sub(from))), due: true}
+		if n > 0 && from.Before(sel.seen) && !h.asked(from) && !r.holeWaits(now, h, from) {
+			h.from, h.to, h.due = from, from.Add(min(n, h.passed.Sub(from))), true
 			r.q.cfg.Stats.ImpliedNAK++
 			r.q.cfg.Stats.CompleterRetry++
 			r.q.flow.onLost(now, rd.lost(h))
@@ -171,7 +174,7 @@ func (s *selective) hole(psn ib.PSN) *hole {
 			return &s.holes[i]
 		}
 	}
-	s.holes = append(s.holes, hole{read: psn, from: psn, to: psn})
+	s.holes = append(s.holes, hole{read: psn, from: psn, to: psn, passed: psn})
 	return &s.holes[len(s.holes)-1]
 }
 
@@ -186,7 +189,7 @@ func (r *requester) askedAgain(rd *readReq, psn, end ib.PSN) {
 		sel.due--
 	}
 	sel.serial++
-	*h = hole{read: rd.first, from: psn, to: end, serial: sel.serial, nxt: r.win.nxt}
+	h.from, h.to, h.due, h.serial, h.nxt = psn, end, false, sel.serial, r.win.nxt
 }
 
 // askForHole builds the request for a hole that is due.

@@ -15,6 +15,7 @@ const (
 	timerDelayedACK              // end of the delay of the pending ACK
 	timerPace                    // the pacer allows the next packet
 	timerSACK                    // the next SACK may leave
+	timerReorder                 // the end of a reordering window
 	numTimers
 )
 

@@ -70,6 +70,12 @@ func (s *SACK) Set(psn ib.PSN) {
 	}
 }
 
+// Has reports whether psn is in the bitmap.
+func (s *SACK) Has(psn ib.PSN) bool {
+	i := psn.Sub(s.First)
+	return i >= 0 && i < SACKBits && s.Bitmap[i/64]>>(i%64)&1 != 0
+}
+
 // Run returns the next PSNs that the bitmap has: n of them from the first that is not before from. n is 0 if there are
 // no more.
 func (s *SACK) Run(from ib.PSN) (first ib.PSN, n int) {

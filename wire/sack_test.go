@@ -32,6 +32,11 @@ func TestSACK(t *testing.T) {
 		if len(b) > MaxSACKLen {
 			t.Fatalf("seed %d: got %d bytes, want %d at most", seed, len(b), MaxSACKLen)
 		}
+		for i := -10; i < SACKBits+10; i++ {
+			if psn := sack.First.Add(i); got.Has(psn) != set[psn] {
+				t.Fatalf("seed %d: got %d in the bitmap: %v, want %v", seed, psn, got.Has(psn), set[psn])
+			}
+		}
 		n := 0
 		for psn, run := got.Run(got.First); run > 0; psn, run = got.Run(psn.Add(run)) {
 			if set[psn.Add(-1)] || set[psn.Add(run)] {
