@@ -84,7 +84,14 @@ func (f *Flow) onACK(now ib.Instant, n int) {
 	f.adjust()
 }
 
-// onLoss handles a loss, of an unknown number of packets.
+// onGap handles a loss of an unknown number of packets, which a NAK shows.
+func (f *Flow) onGap(now ib.Instant) {
+	f.gate.late.looksLost(1)
+	f.reduced.cwnd = 0
+	f.onLoss(now)
+}
+
+// onLoss handles a loss.
 func (f *Flow) onLoss(now ib.Instant) {
 	f.undoCwnd = 0
 	if !f.onlyLate() {
@@ -98,8 +105,14 @@ func (f *Flow) onlyLate() bool { return f.gate.late.common() && !f.rtt.queued() 
 // onLate handles that n packets were sent again in vain: what looked lost was late.
 func (f *Flow) onLate(n int) { f.gate.late.wasLate(n) }
 
-// onReordered handles that some of these were not sent again by a probe or an ACK timeout: packets overtake each other.
-func (f *Flow) onReordered() { f.reorder.late(&f.rtt) }
+// onReordered handles that n of these were not sent again by a probe or an ACK timeout: packets overtake each other.
+func (f *Flow) onReordered(now ib.Instant, n int) {
+	f.reorder.late(&f.rtt)
+	if cwnd := f.reduced.late(now, n, f.rtt.least); cwnd > 0 {
+		f.cc.restore(cwnd)
+		f.adjust()
+	}
+}
 
 // reorderWait returns for how long what is missing may be late, in nanoseconds.
 func (f *Flow) reorderWait() ib.Instant { return f.reorder.wait(&f.rtt) }
@@ -109,7 +122,17 @@ func (f *Flow) onLost(now ib.Instant, n int) {
 	f.unsettled -= n
 	f.losses.lost += n
 	f.reorder.lost()
-	if f.gate.late.looksLost(n); f.onlyLate() {
+	f.gate.late.looksLost(n)
+	f.reduced.lost += n
+	cwnd := f.cc.window()
+	if f.judge(now, n); f.cc.window() < cwnd {
+		f.reduced.begin(now, cwnd, n, f.rtt.flight())
+	}
+}
+
+// judge answers the loss of n packets.
+func (f *Flow) judge(now ib.Instant, n int) {
+	if f.onlyLate() {
 		return
 	}
 	if f.cc.sawQueue() {
@@ -130,11 +153,15 @@ func (f *Flow) onLost(now ib.Instant, n int) {
 }
 
 // onMark answers a congestion notification.
-func (f *Flow) onMark(now ib.Instant) { f.decrease(now, byMark) }
+func (f *Flow) onMark(now ib.Instant) {
+	f.reduced.cwnd = 0
+	f.decrease(now, byMark)
+}
 
 // onTimeout handles an ACK timeout of so many nanoseconds: a loss, or if the destination has been silent all that time
 // the sign that nothing gets through. undo can restore the window.
 func (f *Flow) onTimeout(now ib.Instant, timeout int64) {
+	f.reduced.cwnd = 0
 	if f.undoCwnd == 0 {
 		f.undoCwnd = f.cc.window()
 	}

@@ -102,7 +102,7 @@
 //	requests, access rights, duplicates  responder.go
 //	requests beyond a gap                gap.go, reorder.go
 //	selective retransmission             sack.go
-//	packets that overtake each other     rack.go
+//	packets that overtake each other     rack.go, undo.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	UC and UD                            unreliable.go

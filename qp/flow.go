@@ -32,6 +32,7 @@ type Flow struct {
 	pace      bucket
 
 	losses     lossCount
+	reduced    reduction     // to be undone if nothing was lost
 	reorder    reorderWindow // of what the destination has, or answers
 	shortUntil ib.Instant    // until then READs ask for little at a time: bursts overflow a queue
 

@@ -74,6 +74,7 @@ func (q *QP) repeats(psn ib.PSN, n int) {
 	}
 	r.last = psn.Add(n - 1)
 	r.left = min(r.left+uint32(n), windowSize)
+	q.flow.reduced.resent += n
 }
 
 // near reports whether psn is within the largest window around the latest PSN that was sent again.
@@ -92,19 +93,21 @@ func (q *QP) answeredTwice(p *wire.Packet) {
 	}
 }
 
-// inVain counts requests that were sent again in vain, of those that were sent again. What a probe or an ACK timeout
-// sends again says nothing about reordering.
+// inVain counts requests that were sent again in vain, of those that were sent again. If there are more, the network
+// has repeated them. What a probe or an ACK timeout sends again says nothing about reordering.
 func (q *QP) inVain(n int) {
 	if q.history == nil {
 		return
 	}
 	again := &q.history.again
-	n = min(n, int(again.left))
+	if n > int(again.left) {
+		n, q.flow.reduced.repeated = int(again.left), q.now
+	}
 	again.left -= uint32(n)
 	q.history.traffic.SpuriousPkts += uint64(n)
 	q.cfg.Stats.SpuriousPkts += uint64(n)
 	q.flow.onLate(n)
 	if n > 0 && !q.req.probe.explains(q.now, &q.flow.rtt) {
-		q.flow.onReordered()
+		q.flow.onReordered(q.now, n)
 	}
 }

@@ -55,8 +55,7 @@ func (g *goBackN) lost(now ib.Instant, psn ib.PSN) bool {
 	if sendOps[g.r.slot(g.r.find(psn)).wr.Opcode].answered { // few packets follow a READ: one is lost
 		flow.onLost(now, 1)
 	} else {
-		flow.gate.late.looksLost(1)
-		flow.onLoss(now)
+		flow.onGap(now)
 	}
 	g.retry(now, psn)
 	return true
