@@ -42,7 +42,7 @@ type lateness struct{ lost, late int }
 
 const (
 	// lateCount is how many packets are counted at least, and half of those at most that are remembered.
-	lateCount = 32
+	lateCount = 16
 	// A part of the packets that looked lost, in percent: if so many were late, packets overtake each other. Several
 	// that were late may have one answer.
 	latePart = 25
@@ -128,7 +128,7 @@ func (g *lossGate) onACK(now ib.Instant, packets int) (cwnd float64) {
 		return 0
 	}
 	cwnd, lost := g.cwnd, g.lost
-	*g = lossGate{ratio: trialLosses / float64(g.limit)}
+	*g = lossGate{late: g.late, ratio: trialLosses / float64(g.limit)}
 	if lost <= trialLosses/4 {
 		g.shutUntil = now + congestionFor
 		return 0

@@ -112,14 +112,14 @@ func TestGateTrial(t *testing.T) {
 func TestLate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		late  int // of 32 that looked lost
+		late  int // of 16 that looked lost
 		rtt   int64
 		stays bool // the window
 	}{
 		{"none late", 0, 50_000, false},
-		{"few late", 7, 50_000, false},
-		{"many late", 8, 50_000, true},
-		{"many late, and a queue", 8, 500_000, false},
+		{"few late", 3, 50_000, false},
+		{"many late", 4, 50_000, true},
+		{"many late, and a queue", 4, 500_000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGated()
