@@ -3,6 +3,7 @@ package qp
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -97,25 +98,39 @@ func TestIncast(t *testing.T) {
 	for _, c := range incasts() {
 		t.Run(fmt.Sprintf("%d/%dK", c.senders, c.buffer>>10), func(t *testing.T) {
 			t.Parallel()
-			const rate = 0.125
-			x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, buffer: ib.Instant(c.buffer * 8),
-				jitter: ms / 100})
-			l := load{op: ib.WRWrite, size: 64 << 10, depth: 32, n: 1600 / c.senders}
-			x.run(l)
-			longest := ib.Instant(0)
-			for i, p := range x.pairs {
-				if p.failed != ib.WCSuccess {
-					t.Errorf("sender %d: got %v after %d requests, want success", i, p.failed, len(p.done))
-				}
-				longest = max(longest, p.stuck)
+			var shares []float64
+			for seed := range uint64(require.Rounds(1, 3)) {
+				shares = append(shares, c.play(t, seed+1))
 			}
-			got := float64(l.n*c.senders*l.size) / 1024 * (1024 + packetOverhead) / rate / float64(x.now)
-			t.Logf("%.3f of the link, no progress for %d ms at most, %d packets lost", got, longest/ms, x.forth.full)
-			if got < 0.9 || longest > 300*ms {
-				t.Errorf("got %.3f of the link and no progress for %d ms, want 0.9 and at most 300", got, longest/ms)
+			slices.Sort(shares)
+			if median := shares[len(shares)/2]; median < 0.9 {
+				t.Errorf("got %.3f of the link, want 0.9: the median of %.3f", median, shares)
 			}
 		})
 	}
+}
+
+// play returns the share of the link. With many senders and a short queue the last one may finish long after the rest.
+func (c incast) play(t *testing.T, seed uint64) float64 {
+	const rate = 0.125
+	x := newSenders(t, c.senders, network{oneWay: ms / 40, rate: rate, buffer: ib.Instant(c.buffer * 8),
+		jitter: ms / 100}, seed)
+	l := load{op: ib.WRWrite, size: 64 << 10, depth: 32, n: 1600 / c.senders}
+	x.run(l)
+	longest := ib.Instant(0)
+	for i, p := range x.pairs {
+		if p.failed != ib.WCSuccess {
+			t.Errorf("seed %d, sender %d: got %v after %d requests, want success", seed, i, p.failed, len(p.done))
+		}
+		longest = max(longest, p.stuck)
+	}
+	share := float64(l.n*c.senders*l.size) / 1024 * (1024 + packetOverhead) / rate / float64(x.now)
+	t.Logf("seed %d: %.3f of the link, no progress for %d ms at most, %d packets lost", seed, share, longest/ms,
+		x.forth.full)
+	if longest > 300*ms {
+		t.Errorf("seed %d: no progress for %d ms, want at most 300", seed, longest/ms)
+	}
+	return share
 }
 
 // TestSocketBuffer: the socket buffer of an ordinary user, 208 KiB, is the only queue: it holds 90 packets, as each
@@ -128,7 +143,7 @@ func TestSocketBuffer(t *testing.T) {
 		var alone ib.Instant
 		for _, senders := range []int{1, 4, 16} {
 			x := newSenders(t, senders, network{oneWay: ms / 40, rate: rate, jitter: ms / 200, socket: true,
-				buffer: ib.Instant(90 * (1024 + packetOverhead) / rate)})
+				buffer: ib.Instant(90 * (1024 + packetOverhead) / rate)}, 1)
 			for _, p := range x.pairs {
 				p.far = op == ib.WRRead
 			}
@@ -147,8 +162,8 @@ func TestSocketBuffer(t *testing.T) {
 }
 
 // newSenders returns devices of which each sends by itself, with its own Flow, into the same network.
-func newSenders(t *testing.T, n int, net network) *devices {
-	x := newDevices(t, net, n, 1)
+func newSenders(t *testing.T, n int, net network, seed uint64) *devices {
+	x := newDevices(t, net, n, seed)
 	for _, p := range x.pairs {
 		f := NewFlow(FlowConfig{})
 		f.SetSelective(true)

@@ -16,7 +16,7 @@ func TestDCQCN(t *testing.T) {
 		t.Run(fmt.Sprint(flows), func(t *testing.T) {
 			t.Parallel()
 			const rate = 0.125
-			x := newSenders(t, flows, network{oneWay: ms / 100, rate: rate, buffer: 10 * ms, mark: ms / 10})
+			x := newSenders(t, flows, network{oneWay: ms / 100, rate: rate, buffer: 10 * ms, mark: ms / 10}, 1)
 			for i, p := range x.pairs {
 				x.senders[i] = NewFlow(FlowConfig{Control: DCQCN})
 				p.a.q.SetFlow(x.senders[i])

@@ -26,7 +26,7 @@ func (b beside) shares(t *testing.T, instead bool) (ours, theirs float64) {
 	if instead {
 		qps = 0
 	}
-	x := newSenders(t, qps, net)
+	x := newSenders(t, qps, net, 1)
 	for i, p := range x.pairs {
 		p.start = ib.Instant(i)*apart + 5*ms
 	}
@@ -100,7 +100,7 @@ func TestFair(t *testing.T) {
 					t.Parallel()
 					const rate = 0.125
 					net := network{oneWay: rtt / 2, rate: rate, buffer: rtt, jitter: rtt / 20}
-					x := newSenders(t, flows, net)
+					x := newSenders(t, flows, net, 1)
 					for i, p := range x.pairs {
 						p.start = ib.Instant(i) * 10 * rtt
 						p.far = what == read || what == mix && i%2 > 0

@@ -129,7 +129,8 @@ func windowFigure(t *testing.T) *svg.Chart {
 		name string
 		mark ib.Instant
 	}{{"losses", 0}, {"marks", 2 * ms}} {
-		x := newSenders(t, 1, network{oneWay: bottleneckRTT / 2, rate: bottleneckRate, buffer: 10 * ms, mark: l.mark})
+		x := newSenders(t, 1, network{oneWay: bottleneckRTT / 2, rate: bottleneckRate, buffer: 10 * ms,
+			mark: l.mark}, 1)
 		windows := x.sample(100*ms, func() float64 { return float64(x.senders[0].CongestionWindow()) })
 		x.run(load{op: ib.WRWrite, size: messageSize, depth: 32, n: 20 * 180})
 		c.Add(svg.Line{Name: l.name, Path: until(*windows, c.XMost)})
@@ -146,7 +147,7 @@ func shareFigure(t *testing.T) *svg.Chart {
 		Subtitle: "Virtual time: cubic, a QP each, WRITE, 100 Mb/s, a round trip of 10 ms, a queue of 10 ms.",
 		Note:     "The second one begins later.",
 		XLabel:   "seconds", YLabel: "Mb/s of payload, in each second"}
-	x := newSenders(t, 2, network{oneWay: bottleneckRTT / 2, rate: bottleneckRate, buffer: 10 * ms})
+	x := newSenders(t, 2, network{oneWay: bottleneckRTT / 2, rate: bottleneckRate, buffer: 10 * ms}, 1)
 	l, pairs := load{op: ib.WRWrite, size: messageSize, depth: 32, n: 5 * 180}, x.pairs
 	x.pairs = pairs[:1]
 	x.run(l)

@@ -466,7 +466,7 @@ func (x *path) nextProbe() ib.Instant {
 
 // TestProbesSpread: QPs that have lost all they sent at one instant do not try again at one.
 func TestProbesSpread(t *testing.T) {
-	x, at := newSenders(t, 64, network{oneWay: ms / 40, drop: 1}), map[ib.Instant]int{}
+	x, at := newSenders(t, 64, network{oneWay: ms / 40, drop: 1}, 1), map[ib.Instant]int{}
 	for _, p := range x.pairs {
 		x.post(p, load{op: ib.WRWrite, size: 8, depth: 1, n: 1})
 		x.emit(&x.forth, p.a, p.b)
