@@ -241,7 +241,7 @@ var stays = [...]string{
 	1:  "GOROCE_MR=process",
 	2:  "registered on demand",
 	3:  "short",
-	4:  "256 MiB are moved already",
+	4:  "64 MiB are moved already",
 	5:  "the program ends regions often",
 	6:  "something else is in its pages",
 	7:  "of the thread itself",

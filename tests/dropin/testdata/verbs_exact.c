@@ -76,8 +76,9 @@ static void pages(void)
 	tried('s', p, 2 * PAGE);
 	tried('p', p + 100, 2 * PAGE - 200);
 	tried('p', p, 100);
-	p = fresh(300 << 20);
-	MUST(m = ibv_reg_mr(pd, p, 300 << 20, ALL));
+	tried('s', fresh(20 << 20), 20 << 20); /* in several pieces */
+	p = fresh(70 << 20);
+	MUST(m = ibv_reg_mr(pd, p, 70 << 20, ALL));
 	is('p', p);
 }
 
@@ -386,7 +387,7 @@ static void reasons(void)
 	listed("process the daemon may write to its pages for another region", p, LENGTH, ALL);
 	listed("process something else is in its pages", q + 100, PAGE, ALL);
 	listed("process registered on demand", q, LENGTH, ALL | IBV_ACCESS_ON_DEMAND);
-	listed("process 256 MiB are moved already", fresh(257 << 20), 257 << 20, ALL);
+	listed("process 64 MiB are moved already", fresh(65 << 20), 65 << 20, ALL);
 	MUST((fd = memfd_create("test", 0)) >= 0 && !ftruncate(fd, LENGTH));
 	MUST((q = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)) != MAP_FAILED);
 	listed("process not plain private memory", q, LENGTH, ALL);

@@ -239,7 +239,7 @@ enum goroce_stays {
 	GOROCE_STAYS_ASKED = 1,     /* GOROCE_MR=process */
 	GOROCE_STAYS_ON_DEMAND,     /* IBV_ACCESS_ON_DEMAND */
 	GOROCE_STAYS_SHORT,
-	GOROCE_STAYS_MUCH,          /* 256 MiB are moved already */
+	GOROCE_STAYS_MUCH,          /* 64 MiB are moved already */
 	GOROCE_STAYS_OFTEN,         /* the program ends regions often */
 	GOROCE_STAYS_BESIDE,        /* something else is in its pages */
 	GOROCE_STAYS_OF_THREAD,     /* the thread's stack or variables */

@@ -40,9 +40,9 @@
 /* To move a page takes 2 us and more, and each region costs mappings, of which a process may have 65,530. */
 enum { WORTH_MOVING = 64 << 10 };
 
-/* What is moved without being asked for: 256 MiB take 0.1 to 0.6 s. A program that has ended so many regions will end
- * more, and then moving costs more than it gains. */
-static const size_t most_moved = 256 << 20;
+/* What is moved without being asked for: 64 MiB take 30 to 170 ms, and a fork copies them. A program that has ended so
+ * many regions will end more, and then moving costs more than it gains. */
+static const size_t most_moved = 64 << 20;
 enum { MOST_ENDED = 64, LARGE = 1 << 20 };
 
 /* Pages of a region that were moved. They stay in the file as long as any such record has them. */
@@ -148,14 +148,13 @@ static bool fill_gap(const struct window *w, void *at, size_t len, int prot, uin
 	abort();
 }
 
-/* move_in moves pages to the file. Nothing is lost if it fails: the file has a copy before a page is replaced. The
+/* move_piece moves pages to the file. Nothing is lost if it fails: the file has a copy before a page is replaced. The
  * pages of the file are made before the copy: if there is no memory for them, the copy would end the program with
  * SIGBUS. */
-static bool move_in(const struct moved *r, const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
+static bool move_piece(const struct moved *r, uintptr_t from, size_t len)
 {
 	uint64_t offset = from - r->in->from;
 	struct frozen f = {.fd = -1};
-	size_t len = to - from;
 	void *at = (void *)from, *p = window_map(r->in, offset, len, PROT_READ | PROT_WRITE);
 	bool moved;
 
@@ -178,6 +177,26 @@ static bool move_in(const struct moved *r, const struct mapping *m __attribute__
 	else if (r->others)
 		freeze_end(&f);
 	return moved;
+}
+
+/* piece returns how much is copied at a time: more would take twice the memory meanwhile, and have others wait. */
+static size_t piece(size_t len)
+{
+	const size_t most = 1 << 20;
+
+	return len < most ? len : most;
+}
+
+/* move_in moves pages of one mapping. */
+static bool move_in(const struct moved *r, const struct mapping *m __attribute__((unused)), uintptr_t from, uintptr_t to)
+{
+	bool ok = true;
+
+	for (size_t n; ok && from < to; from += n) {
+		n = piece(to - from);
+		ok = move_piece(r, from, n);
+	}
+	return ok;
 }
 
 /* prot_of returns the protection of a mapping, which its replacement must have, too. */
@@ -206,9 +225,9 @@ static void *copy_private(const struct window *w, uint64_t offset, size_t len, i
 	return NULL;
 }
 
-/* put_back replaces a mapping of a piece of the file with private memory of the same contents. The piece keeps its
- * place in the file, and its memory there, until the window ends (window.c). */
-static bool put_back(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
+/* put_back_piece replaces a mapping of a piece of the file with private memory of the same contents. The piece keeps
+ * its place in the file, and its memory there, until the window ends (window.c). */
+static bool put_back_piece(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
 {
 	void *private = copy_private(w, offset, len, prot);
 
@@ -219,6 +238,18 @@ static bool put_back(const struct window *w, void *at, size_t len, int prot, uin
 	munmap(private, len);
 	fill_gap(w, at, len, prot, offset);
 	return false;
+}
+
+/* put_back does so for as much as there is. */
+static bool put_back(const struct window *w, void *at, size_t len, int prot, uint64_t offset)
+{
+	bool ok = true;
+
+	for (size_t n, done = 0; ok && done < len; done += n) {
+		n = piece(len - done);
+		ok = put_back_piece(w, (char *)at + done, n, prot, offset + done);
+	}
+	return ok;
 }
 
 /* each calls f for what is mapped of a range of a file, wherever that is: programs may move memory (mremap), or unmap
