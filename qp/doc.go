@@ -105,6 +105,7 @@
 //	packets that overtake each other     rack.go, undo.go
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
+//	READs that are repeated in parts     readagain.go
 //	UC and UD                            unreliable.go
 //	memory that is not direct            late.go, commit.go, fetch.go
 //	completion queues                    cq.go

@@ -137,17 +137,16 @@ func (r *requester) reorderTimeout(now ib.Instant) {
 	}
 }
 
-// holeWaits reports whether the responses from psn on, which are missing, may still be late. Of those behind h.passed
+// holeWaits reports whether the responses from psn on, which are missing, may still be late. Of those behind w.passed
 // it is not known for how long they are missing.
-func (r *requester) holeWaits(now ib.Instant, h *hole, psn ib.PSN) bool {
-	if !psn.Before(h.passed) {
-		h.passed, h.since = r.sel.seen, now
+func (r *requester) holeWaits(now ib.Instant, w *readWait, psn ib.PSN) bool {
+	if !psn.Before(w.passed) {
+		w.passed, w.since = r.sel.seen, now
 	}
-	until := h.since + r.q.flow.reorderWait()
+	until := w.since + r.q.flow.reorderWait()
 	if now >= until {
 		return false
 	}
-	h.from, h.to, h.due = psn, psn, false
 	r.reorderUntil(until)
 	return true
 }

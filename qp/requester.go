@@ -316,6 +316,13 @@ func (r *requester) askEvery() int {
 	return min(askMost, max(r.q.flow.cwnd/4, 1))
 }
 
+func earlierPSN(a, b ib.PSN) ib.PSN {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func laterPSN(a, b ib.PSN) ib.PSN {
 	if b.After(a) {
 		return b

@@ -67,16 +67,16 @@ func (s *resource) answer(old uint64) {
 // outstanding (MaxDestRdAtomic): the peer never repeats an older one.
 type resourceTable struct {
 	ring    []resource
-	tail    int  // next to overwrite, the oldest
-	granted int  // what the ring was sized for
-	idle    bool // next has found nothing pending, and nothing became pending since
+	tail    int   // next to overwrite, the oldest
+	granted int32 // what the ring was sized for
+	idle    bool  // next has found nothing pending, and nothing became pending since
 }
 
 // size allocates n resources, rounded up to a power of two: rdma_rxe rounds the number
 // it keeps in flight up in the same way (rxe_qp.c), so it may send more than it was
 // granted. Only Modify may call it, since it allocates.
 func (t *resourceTable) size(n int) {
-	t.granted = n
+	t.granted = int32(n)
 	if n > 0 {
 		n = 1 << bits.Len(uint(n-1))
 	}
@@ -142,37 +142,38 @@ func (t *resourceTable) next() *resource {
 // find returns the resource whose PSNs include psn; nil if there is none any more.
 func (t *resourceTable) find(psn ib.PSN) *resource {
 	for i := range t.ring {
-		s := &t.ring[i]
-		if d := psn.Sub(s.first); s.kind != resNone && d >= 0 && d < int(s.npsn) {
+		if s := &t.ring[i]; s.includes(psn) {
 			return s
 		}
 	}
 	return nil
 }
 
-// readAgain handles the repetition of a READ, whole or in part. It must lie
-// within the original request; what does not is dropped. It reports whether responses are
-// to be repeated.
-func (t *resourceTable) readAgain(p *wire.Packet, mtu int) bool {
-	s := t.find(p.PSN)
-	if s == nil || s.kind != resRead || !s.ready {
-		return false
-	}
+// holds reports whether a repeated READ lies within the original, which has its answer.
+func (s *resource) holds(p *wire.Packet, mtu int) bool {
 	off := uint64(p.PSN.Sub(s.first)) * uint64(mtu)
-	if uint64(p.RETH.RKey) != s.b.number() || p.RETH.VA != s.a+off || off+uint64(p.RETH.Len) > uint64(s.span[0].Len) {
-		return false
-	}
-	n := max(1, (int(p.RETH.Len)+mtu-1)/mtu)
-	if s.pending && !p.PSN.Before(s.cursor) {
-		return false // pending already
-	}
-	if !s.pending { // else the rest of the responses is still to be sent
-		s.end = p.PSN.Add(n)
-	}
-	s.cursor = p.PSN
+	return s.kind == resRead && s.ready && uint64(p.RETH.RKey) == s.b.number() && p.RETH.VA == s.a+off &&
+		off+uint64(p.RETH.Len) <= uint64(s.span[0].Len)
+}
+
+// repeat makes a part of a READ response pending again.
+func (s *resource) repeat(part psnRange) {
+	s.cursor, s.end = part.from, part.to
 	s.pending, s.begins, s.again = true, true, true
-	t.idle = false
-	return true
+}
+
+// extend makes a part that touches the one that is pending pending with it.
+func (s *resource) extend(part psnRange) {
+	if part.from.Before(s.cursor) {
+		s.cursor, s.begins = part.from, true
+	}
+	s.end, s.again = laterPSN(s.end, part.to), true
+}
+
+// includes reports whether psn is one of those of s.
+func (s *resource) includes(psn ib.PSN) bool {
+	d := psn.Sub(s.first)
+	return s.kind != resNone && d >= 0 && d < int(s.npsn)
 }
 
 // answerAgain handles the repetition of a request of one packet, likewise.

@@ -30,9 +30,10 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 		if !r.ready(s) {
 			break
 		}
-		r.response(s, &out[n])
+		tx := &out[n]
+		r.response(s, tx)
 		n++
-		trains += r.readTrain(s, &out[n-1], len(out)-n-trains)
+		trains += r.readTrain(s, tx, len(out)-n-trains)
 	}
 	switch {
 	case n+trains == len(out) || r.owed.nak == 0 || r.res.next() != nil:
@@ -96,6 +97,7 @@ func (r *responder) readResponse(s *resource, tx *TxPacket) {
 	if isLast {
 		s.pending, s.answered = false, true
 		r.implied(s.end.Add(-1))
+		r.nextPart(s)
 	}
 }
 

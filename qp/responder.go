@@ -17,6 +17,8 @@ type responder struct {
 	epsn  ib.PSN // expected PSN
 	msn   ib.PSN // messages completed
 
+	ackSent ib.PSN // what acked was when the latest answer left
+
 	srq *SRQ // where receives come from, if not from RQ; XRC: the SRQ of the latest request
 
 	// The message of which more packets are expected.
@@ -30,13 +32,13 @@ type responder struct {
 	res     resourceTable
 	commits commitQueue
 	early   *reorderQueue // nil if no request is kept
+	lossy   *lossyReads   // nil until READ responses are lost
 
 	// acked is the latest PSN of a SEND or WRITE that may be acknowledged. READs and atomics are acknowledged by their
 	// responses alone (IBTA 9.7.5.1.2), so a plain ACK never has a PSN of theirs: rdma_rxe as the requester would
 	// complete the READ by it, without data (rxe_comp.c check_ack). rdma_rxe's ack_psn is the same.
-	acked   ib.PSN
-	ackSent ib.PSN // what acked was when the latest answer left
-	owed    owed
+	acked ib.PSN
+	owed  owed
 }
 
 // phase says how far the connection has come.
@@ -52,7 +54,7 @@ const (
 // owed is what the requester is to be told, apart from the responses of READs and atomics:
 // an ACK, a NAK, or both.
 type owed struct {
-	acks  int           // requests to acknowledge, by one ACK of responder.acked; 0: none
+	acks  int32         // requests to acknowledge, by one ACK of responder.acked; 0: none
 	psn   ib.PSN        // of nak
 	nak   wire.Syndrome // 0: none
 	again bool          // one of the requests of acks is a duplicate
@@ -108,13 +110,14 @@ func (r *responder) start() {
 	r.ackSent, r.q.arrivals.Answers.Until = r.acked, r.epsn
 	r.res.size(a.MaxDestRdAtomic)
 	r.inside = noMessage
+	r.lossy = nil
 	r.silence()
 	r.commits.reset()
 	r.phase, r.twice = idle, 0
 }
 
 func (r *responder) applyAttrs() {
-	if r.res.granted != r.q.attr.MaxDestRdAtomic {
+	if int(r.res.granted) != r.q.attr.MaxDestRdAtomic {
 		r.res.size(r.q.attr.MaxDestRdAtomic)
 	}
 }
@@ -123,6 +126,7 @@ func (r *responder) applyAttrs() {
 func (r *responder) silence() {
 	r.owed = owed{}
 	r.res.cancel()
+	r.lossy.forget(nil)
 	if r.early != nil {
 		r.early.drop(r.q.cfg.Limits.Reorder)
 	}
@@ -509,6 +513,7 @@ func (r *responder) remember(res resource) *resource {
 	if old.kind == resRead {
 		r.q.fetch.forget(responses, uint32(old.first))
 	}
+	r.lossy.forget(old)
 	if old.kind != resNone { // the peer has its answer, or it could not have sent this request
 		r.q.arrivals.Answers.confirm(old.first.Add(int(old.npsn)), int(old.npsn))
 	}
@@ -531,7 +536,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 		}
 		r.oweACK(now, 1)
 	case p.Opcode.IsRead():
-		again = r.res.readAgain(p, int(r.q.attr.PathMTU))
+		again = r.readAgain(p)
 	default:
 		again = r.res.answerAgain(p.PSN)
 	}
@@ -575,5 +580,5 @@ func (r *responder) oweACK(now ib.Instant, asks int) {
 	} else {
 		r.q.cfg.Stats.AckDeferred += uint64(asks)
 	}
-	r.owed.acks += asks
+	r.owed.acks += int32(asks)
 }

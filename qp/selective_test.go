@@ -73,3 +73,25 @@ func TestHolesInOrder(t *testing.T) {
 		})
 	}
 }
+
+// TestHolesAtOnce: where every second response of a READ is lost, another device of this project is asked for all of
+// them at once.
+func TestHolesAtOnce(t *testing.T) {
+	const oneWay, before, each = 25_000, 20, 64
+	x := newDevices(t, network{oneWay: oneWay}, 1, 1)
+	sacks(x)
+	p := x.pairs[0]
+	lost := map[ib.PSN]bool{}
+	x.passes = func(_ *host, pkt *wire.Packet) bool {
+		n := pkt.PSN.Sub(p.a.q.attr.SQPSN)
+		if !pkt.Opcode.IsReadResp() || n < before*each || n%2 > 0 || lost[pkt.PSN] {
+			return true
+		}
+		lost[pkt.PSN] = true
+		return false
+	}
+	x.run(load{op: ib.WRRead, size: each << 10, depth: 1, n: before + 1})
+	if wait, most := p.longest(), ib.Instant(5*2*oneWay); wait > most || len(lost) != each/2 {
+		t.Errorf("%d responses are lost: the READ takes %d ns, want %d at most", len(lost), wait, most)
+	}
+}

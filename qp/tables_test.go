@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/goroce/goroce/ib"
@@ -138,7 +139,6 @@ func TestResourcesIdle(t *testing.T) {
 
 // TestReadAgain checks which repetitions of a READ are answered, and from where.
 func TestReadAgain(t *testing.T) {
-	const mtu = 1024
 	for _, c := range []struct {
 		name      string
 		psn       ib.PSN
@@ -157,8 +157,8 @@ func TestReadAgain(t *testing.T) {
 		{"behind it", 104, 0x2000, 7, 1, 0, 0},
 		{"length that wraps", 101, 0x1400, 7, 1<<32 - 1, 0, 0},
 	} {
-		var rt resourceTable
-		rt.size(1)
+		r := newResponder(t)
+		rt := &r.res
 		s := rt.push(read(100, 4))
 		s.start()
 		s.pending, s.answered, s.begins = false, true, false
@@ -167,7 +167,7 @@ func TestReadAgain(t *testing.T) {
 		}
 		p := request(wire.RCReadRequest, c.psn, nil)
 		p.RETH = wire.RETH{VA: c.va, RKey: c.key, Len: c.n}
-		rt.readAgain(&p, mtu)
+		r.readAgain(&p)
 		switch {
 		case s.pending != (c.end != 0) || s.pending != (rt.next() == s):
 			t.Errorf("%s: answered: got %v, want %v", c.name, s.pending, c.end != 0)
@@ -180,22 +180,53 @@ func TestReadAgain(t *testing.T) {
 // TestReadAgainWhileAnswering checks that a repetition from a PSN that is still to be sent
 // changes nothing, and that one from a PSN that was sent restarts there.
 func TestReadAgainWhileAnswering(t *testing.T) {
-	var rt resourceTable
-	rt.size(1)
-	s := rt.push(read(100, 4))
+	r := newResponder(t)
+	s := r.res.push(read(100, 4))
 	s.start()
 	s.cursor, s.begins = 102, false
 	p := request(wire.RCReadRequest, 103, nil)
 	p.RETH = wire.RETH{VA: 0x1000 + 3*1024, RKey: 7, Len: 1024}
-	rt.readAgain(&p, 1024)
+	r.readAgain(&p)
 	if s.begins || s.cursor != 102 || s.end != 104 {
 		t.Errorf("got answers from %d to %d, begins %v, want 102 to 104, false", s.cursor, s.end, s.begins)
 	}
 	p.PSN, p.RETH.VA, p.RETH.Len = 101, 0x1000+1024, 3*1024
-	rt.readAgain(&p, 1024)
+	r.readAgain(&p)
 	if !s.begins || s.cursor != 101 || s.end != 104 {
 		t.Errorf("got answers from %d to %d, begins %v, want 101 to 104, true", s.cursor, s.end, s.begins)
 	}
+}
+
+// TestReadAgainInParts: parts of a READ that do not touch what is being answered are answered after it, each once.
+func TestReadAgainInParts(t *testing.T) {
+	r := newResponder(t)
+	s := r.res.push(read(100, 9))
+	s.start()
+	s.cursor = 108
+	for _, psn := range []ib.PSN{101, 103, 106} {
+		p := request(wire.RCReadRequest, psn, nil)
+		p.RETH = wire.RETH{VA: 0x1000 + uint64(psn-100)*1024, RKey: 7, Len: 1024}
+		if !r.readAgain(&p) {
+			t.Errorf("PSN %d is not answered again", psn)
+		}
+	}
+	var got []ib.PSN
+	for s.pending {
+		got = append(got, s.cursor)
+		s.pending = false
+		r.nextPart(s)
+	}
+	if want := []ib.PSN{108, 101, 103, 106}; !slices.Equal(got, want) {
+		t.Errorf("got answers %v, want %v", got, want)
+	}
+}
+
+// newResponder returns a responder that remembers one READ.
+func newResponder(t *testing.T) *responder {
+	r := &newHost(t, ourNum).q.resp
+	r.q.attr.PathMTU = ib.MTU1024
+	r.res.size(1)
+	return r
 }
 
 // TestTimerTable checks the deadlines one by one and together.
