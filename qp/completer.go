@@ -19,6 +19,7 @@ func (r *requester) handleResponse(now ib.Instant, p *wire.Packet) {
 		return
 	case wire.CNP:
 		st.RcvdCNPs++
+		r.q.resp.losesReads(now).congested(now)
 		r.q.flow.marks.RcvdCNPs++
 		r.q.flow.onMark(now)
 		return

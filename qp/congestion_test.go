@@ -32,7 +32,8 @@ func TestBottleneck(t *testing.T) {
 	}{
 		{ib.WRWrite, 0.1, 0.65, 0.55}, {ib.WRWrite, 0.25, 0.85, 0.75}, {ib.WRWrite, 1, 0.95, 0.9},
 		{ib.WRWrite, 4, 0.95, 0.95},
-		{ib.WRRead, 0.1, 0.5, 0.3}, {ib.WRRead, 0.25, 0.9, 0.65}, {ib.WRRead, 1, 0.95, 0.8}, {ib.WRRead, 4, 0.95, 0.95},
+		{ib.WRRead, 0.1, 0.7, 0.4}, {ib.WRRead, 0.25, 0.92, 0.68}, {ib.WRRead, 1, 0.95, 0.8},
+		{ib.WRRead, 4, 0.95, 0.95},
 	} {
 		for _, rate := range []float64{0.0125, 0.125, 0.625} { // bytes per nanosecond
 			for _, rtt := range []ib.Instant{ms / 5, 2 * ms, 20 * ms, 100 * ms} {

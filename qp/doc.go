@@ -40,7 +40,8 @@
 //
 // At the peer the responder (responder.go) takes packets in PSN order, writes data to direct
 // memory at once, and records which answer is pending: an ACK, a NAK, or the responses of a
-// READ or atomic, kept as resources (resources.go) so that they can be repeated. Requests
+// READ or atomic, kept as resources (resources.go) so that they can be repeated. READ responses
+// leave at once, or spaced if bursts of them are lost (respondpace.go). Requests
 // beyond the expected PSN are kept, and stand in for their repetition if that is lost
 // (responder.beyond, gap.go; reorder.go). Another device of this project is also told which
 // have arrived (SACK, sack.go). respond.go builds the packets of pending answers. For memory
@@ -106,6 +107,7 @@
 //	atomics, ATOMIC WRITE, FLUSH         single.go
 //	READ and atomic repetition           resources.go
 //	READs that are repeated in parts     readagain.go
+//	pace of READ responses               respondpace.go
 //	UC and UD                            unreliable.go
 //	memory that is not direct            late.go, commit.go, fetch.go
 //	completion queues                    cq.go

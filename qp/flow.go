@@ -133,7 +133,7 @@ func (f *Flow) release(packets, cost int) {
 // piece returns for how many responses of the given cost a READ asks at least and at most, if so many are left of it.
 // left is how many READs may still begin, this one included.
 //
-// The responses come in one burst at the rate of the peer's link. Where losses have shown a queue on the way, which
+// The responses may come in one burst at the rate of the peer's link. Where losses have shown a queue on the way, which
 // that overflows, a READ asks for as little as fills the window together with the others that may begin. Elsewhere it
 // asks for all that there is room for, and at least for a quarter of the window, or a quantum of the pace if that is
 // more. But where packets are lost, READs wait for those before them: half of the READs that may still begin have to

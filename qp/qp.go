@@ -294,13 +294,14 @@ func (q *QP) HandleTimeout(now ib.Instant) {
 	if q.timers.expired(timerProbe, now) {
 		q.req.probeTimeout(now)
 	}
-	// For timerDelayedACK, timerPace and timerSACK it is enough that NextPackets is called again.
+	// For the other timers it is enough that NextPackets is called again.
 	q.timers.expired(timerDelayedACK, now)
 	q.timers.expired(timerPace, now)
 	q.timers.expired(timerSACK, now)
 	if q.timers.expired(timerReorder, now) {
 		q.req.reorderTimeout(now)
 	}
+	q.timers.expired(timerResponse, now)
 	q.settle()
 }
 

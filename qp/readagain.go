@@ -3,6 +3,7 @@ package qp
 import (
 	"slices"
 
+	"github.com/goroce/goroce/ib"
 	"github.com/goroce/goroce/wire"
 )
 
@@ -12,29 +13,35 @@ import (
 // partsMost bounds the parts that wait.
 const partsMost = 256
 
-// lossyReads is what a responder has once READs were asked for again.
+// lossyReads is what a responder has once READs were asked for again, or a CNP has come.
 type lossyReads struct {
-	parts []psnRange // of READs, to be answered again once what is being answered has left
+	until   ib.Instant // responses are spaced
+	nsPerKB float64    // of their pace; 0: not known yet
+	free    ib.Instant // when those that have left have taken their time
+	asked   [2]demand  // by the READs that are counted, and by as many before
+	heard   ib.Instant // when the latest READ came, or was repeated
+	parts   []psnRange // of READs, to be answered again once what is being answered has left
 }
 
 // losesReads returns r.lossy, which it makes at the first call.
-func (r *responder) losesReads() *lossyReads {
+func (r *responder) losesReads(now ib.Instant) *lossyReads {
 	if r.lossy == nil {
-		r.lossy = &lossyReads{}
+		r.lossy = &lossyReads{heard: now, asked: [2]demand{{since: now}}}
 	}
 	return r.lossy
 }
 
 // readAgain handles the repetition of a READ, whole or in part. It must lie within the original request; what does not
 // is dropped. It reports whether responses are to be repeated.
-func (r *responder) readAgain(p *wire.Packet) bool {
+func (r *responder) readAgain(now ib.Instant, p *wire.Packet) bool {
 	s := r.res.find(p.PSN)
 	mtu := int(r.q.attr.PathMTU)
 	if s == nil || !s.holds(p, mtu) {
 		return false
 	}
 	part := psnRange{p.PSN, p.PSN.Add(max(1, (int(p.RETH.Len)+mtu-1)/mtu))}
-	l := r.losesReads()
+	l := r.losesReads(now)
+	l.lost(now, part, int(s.npsn))
 	switch {
 	case !s.pending:
 		s.repeat(part)

@@ -27,13 +27,14 @@ func (r *responder) emit(now ib.Instant, out []TxPacket) (n, trains int) {
 			r.revoked(now, s)
 			break
 		}
-		if !r.ready(s) {
+		if !r.ready(s) || !r.mayRespond(now, s) {
 			break
 		}
 		tx := &out[n]
 		r.response(s, tx)
 		n++
 		trains += r.readTrain(s, tx, len(out)-n-trains)
+		r.lossy.responded(now, tx)
 	}
 	switch {
 	case n+trains == len(out) || r.owed.nak == 0 || r.res.next() != nil:

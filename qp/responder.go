@@ -499,6 +499,7 @@ func (r *responder) readRequest(now ib.Instant, p *wire.Packet) {
 	res := r.remember(resource{kind: resRead, op: p.Opcode.Op(), first: p.PSN, npsn: int32(n), a: p.RETH.VA,
 		b: number(uint64(p.RETH.RKey)), span: span})
 	r.q.cfg.Stats.RxReads++
+	r.lossy.asks(now, int(p.RETH.Len), len(r.res.ring))
 	r.epsn = p.PSN.Add(n)
 	if r.early != nil && n >= windowNear {
 		r.early.drop(r.q.cfg.Limits.Reorder) // no kept packet may wait until PSNs come round to its own
@@ -536,7 +537,7 @@ func (r *responder) duplicate(now ib.Instant, p *wire.Packet) {
 		}
 		r.oweACK(now, 1)
 	case p.Opcode.IsRead():
-		again = r.readAgain(p)
+		again = r.readAgain(now, p)
 	default:
 		again = r.res.answerAgain(p.PSN)
 	}

@@ -167,7 +167,7 @@ func TestReadAgain(t *testing.T) {
 		}
 		p := request(wire.RCReadRequest, c.psn, nil)
 		p.RETH = wire.RETH{VA: c.va, RKey: c.key, Len: c.n}
-		r.readAgain(&p)
+		r.readAgain(0, &p)
 		switch {
 		case s.pending != (c.end != 0) || s.pending != (rt.next() == s):
 			t.Errorf("%s: answered: got %v, want %v", c.name, s.pending, c.end != 0)
@@ -186,12 +186,12 @@ func TestReadAgainWhileAnswering(t *testing.T) {
 	s.cursor, s.begins = 102, false
 	p := request(wire.RCReadRequest, 103, nil)
 	p.RETH = wire.RETH{VA: 0x1000 + 3*1024, RKey: 7, Len: 1024}
-	r.readAgain(&p)
+	r.readAgain(0, &p)
 	if s.begins || s.cursor != 102 || s.end != 104 {
 		t.Errorf("got answers from %d to %d, begins %v, want 102 to 104, false", s.cursor, s.end, s.begins)
 	}
 	p.PSN, p.RETH.VA, p.RETH.Len = 101, 0x1000+1024, 3*1024
-	r.readAgain(&p)
+	r.readAgain(0, &p)
 	if !s.begins || s.cursor != 101 || s.end != 104 {
 		t.Errorf("got answers from %d to %d, begins %v, want 101 to 104, true", s.cursor, s.end, s.begins)
 	}
@@ -206,7 +206,7 @@ func TestReadAgainInParts(t *testing.T) {
 	for _, psn := range []ib.PSN{101, 103, 106} {
 		p := request(wire.RCReadRequest, psn, nil)
 		p.RETH = wire.RETH{VA: 0x1000 + uint64(psn-100)*1024, RKey: 7, Len: 1024}
-		if !r.readAgain(&p) {
+		if !r.readAgain(0, &p) {
 			t.Errorf("PSN %d is not answered again", psn)
 		}
 	}

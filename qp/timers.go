@@ -16,6 +16,7 @@ const (
 	timerPace                    // the pacer allows the next packet
 	timerSACK                    // the next SACK may leave
 	timerReorder                 // the end of a reordering window
+	timerResponse                // the next READ response may leave
 	numTimers
 )
 

@@ -135,7 +135,8 @@ func (r *responder) readTrain(s *resource, tx *TxPacket, most int) int {
 	if !r.q.cfg.Trains || tx.Opcode != wire.RCReadRespMiddle || tx.Again {
 		return 0
 	}
-	n := max(min(most, tx.staysAlike(s.end.Sub(s.cursor)-1)), 0)
+	n := max(min(most, tx.staysAlike(s.end.Sub(s.cursor)-1),
+		r.lossy.train(r.q.now, tx.Len)-1), 0)
 	tx.Train = n
 	s.cursor = s.cursor.Add(n)
 	return n
