@@ -70,7 +70,7 @@ func (c *conn) Recv(_ ib.Instant, in []link.Run) (int, error) {
 			groups, resume = groups+1, c.rx.next
 		}
 		n := c.receiveFrom(s, used, room)
-		high := s.gauge.Took(c.rx.batch.Bytes(used, used+n), used+n == room)
+		high := s.gauge.Took(n, c.rx.batch.Bytes(used, used+n), used+n == room)
 		for i := used; i < used+n; i++ {
 			if c.receive(s, i, &in[got]) {
 				in[got].Congested = in[got].Congested || high

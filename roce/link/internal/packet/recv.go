@@ -63,7 +63,7 @@ func (c *Conn) Recv(now ib.Instant, in []link.Run) (int, error) {
 	for i := range fds {
 		which := i ^ c.rx.next
 		n := c.fetch(fds[which], used, room)
-		high := c.rx.gauges[which].Took(c.rx.batch.Bytes(used, used+n), used+n == room)
+		high := c.rx.gauges[which].Took(n, c.rx.batch.Bytes(used, used+n), used+n == room)
 		for i := used; i < used+n; i++ {
 			if c.receive(i, &in[got]) {
 				in[got].Congested = high

@@ -14,7 +14,8 @@ func SetRecvBuffer(fd, n int) int {
 
 // Gauge tells when the receive buffer of a socket is more than half full. It asks the kernel only while receives leave
 // messages there, once for a sixteenth of the buffer: never if a socket is emptied each time, and seldom if its buffer
-// is large.
+// is large. Where messages are longer than that, as merged runs of packets in a small buffer are, a few that wait fill
+// half of it, and that says nothing.
 type Gauge struct {
 	fd, size int
 	taken    int  // bytes of messages since the kernel was asked
@@ -27,9 +28,13 @@ func NewGauge(fd int) Gauge {
 	return Gauge{fd: fd, size: size}
 }
 
-// Took notes that a receive took messages of so many bytes, and whether it may have left some. It reports whether the
-// buffer was more than half full.
-func (g *Gauge) Took(bytes int, left bool) (high bool) {
+// Took notes that a receive took messages of so many bytes in all, and whether it may have left some. It reports whether
+// the buffer was more than half full.
+func (g *Gauge) Took(messages, bytes int, left bool) (high bool) {
+	if messages == 0 || bytes/messages > g.size/16 {
+		g.taken, g.high = 0, false
+		return false
+	}
 	if !left {
 		g.taken, g.high = 0, false
 		return 2*bytes > g.size

@@ -18,22 +18,25 @@ func TestGauge(t *testing.T) {
 	full := g
 	full.high = true
 	for _, c := range []struct {
-		name  string
-		gauge Gauge
-		bytes int
-		left  bool
-		want  bool
+		name     string
+		gauge    Gauge
+		messages int
+		bytes    int
+		left     bool
+		want     bool
 	}{
-		{"emptied", full, 1000, false, false},
-		{"emptied, a full one", g, g.size/2 + 1, false, true},
-		{"soon after it was full", full, 1000, true, true},
-		{"some are left", full, g.size/16 + 1, true, false},
+		{"emptied", full, 1, 1000, false, false},
+		{"emptied, a full one", g, 100, g.size/2 + 1, false, true},
+		{"soon after it was full", full, 1, 1000, true, true},
+		{"some are left", full, 10, g.size/16 + 1, true, false},
+		{"long messages", full, 4, g.size/2 + 1, true, false},
+		{"none", full, 0, 0, false, false},
 	} {
-		if got := c.gauge.Took(c.bytes, c.left); got != c.want {
+		if got := c.gauge.Took(c.messages, c.bytes, c.left); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { g.Took(g.size, true) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Took(100, g.size, true) }); n != 0 {
 		t.Errorf("got %v allocations, want none", n)
 	}
 }
