@@ -23,6 +23,9 @@ const (
 	lostInRow = 2
 	// responsesPacedFor is for how long responses are spaced after the latest loss, in nanoseconds.
 	responsesPacedFor = shortFor
+	// spreadMost is how long the responses of a READ may take in all, in nanoseconds. A peer that asks for one now and
+	// then waits for it.
+	spreadMost = 5_000_000
 	// firstPause is the time without a READ after which nothing is known of those before it, in nanoseconds, unless
 	// that is known to be shorter.
 	firstPause = 100_000_000
@@ -67,6 +70,7 @@ func (l *lossyReads) asks(now ib.Instant, n, most int) {
 	latest.took = now - latest.since
 	if before.reads > 0 {
 		l.nsPerKB = float64(latest.took+before.took) * 1024 / float64(max(latest.bytes+before.bytes, 1)) / responseGain
+		l.nsPerKB = min(l.nsPerKB, spreadMost*1024/float64(max(n, 1)))
 	}
 	if latest.reads >= most {
 		*before, *latest = *latest, demand{since: now}

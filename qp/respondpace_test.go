@@ -40,7 +40,15 @@ func TestResponsesPaced(t *testing.T) {
 			if x.most > n/4 {
 				t.Errorf("after a loss: got %d responses at once, want %d at most", x.most, n/4)
 			}
-			x.now += responsesPacedFor
+			for range 3 * n { // a peer that reads now and then
+				took = x.read(n)
+				x.now += 20*ms - took
+				x.host.q.resp.lossy.congested(x.now)
+			}
+			if took > spreadMost {
+				t.Errorf("READs 20 ms apart: the last response leaves after %d ns, want %d at most", took, spreadMost)
+			}
+			x.now += 2 * responsesPacedFor
 			if at := x.read(n); at != 0 {
 				t.Errorf("long after it: the last response leaves after %d ns, want 0", at)
 			}
