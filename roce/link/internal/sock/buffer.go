@@ -28,8 +28,8 @@ func NewGauge(fd int) Gauge {
 	return Gauge{fd: fd, size: size}
 }
 
-// Took notes that a receive took messages of so many bytes in all, and whether it may have left some. It reports whether
-// the buffer was more than half full.
+// Took notes that a receive took messages of so many bytes in all, and whether it may have left some. It reports
+// whether the buffer was more than half full.
 func (g *Gauge) Took(messages, bytes int, left bool) (high bool) {
 	if messages == 0 || bytes/messages > g.size/16 {
 		g.taken, g.high = 0, false
