@@ -14,6 +14,8 @@
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -78,18 +80,23 @@ static bool watch(int fd, const void *at, size_t len)
 	return !ioctl(fd, UFFDIO_REGISTER, &r);
 }
 
-/* move_pages moves pages, and reports whether all have gone. *done counts those that have. The kernel asks to go on
- * (EAGAIN) where it has met a change of the mappings, or a lock. */
+/* move_pages moves pages, and reports whether all have gone. *done counts those that have. The kernel asks to try again
+ * (EAGAIN) where it has met a change of the mappings, or the lock of a page. */
 static bool move_pages(int fd, void *to, const void *from, size_t len, size_t *done)
 {
-	for (*done = 0; *done < len;) {
+	const int most = 100000; /* tries without a page */
+
+	*done = 0;
+	for (int tries = 0; *done < len && tries < most; tries++) {
 		struct move m = {(uintptr_t)to + *done, (uintptr_t)from + *done, len - *done, ALLOW_HOLES, 0};
 		if (ioctl(fd, MOVE, &m) && (m.moved < 0 ? m.moved != -EAGAIN : errno != EAGAIN))
 			return false;
-		if (m.moved > 0)
+		if (m.moved > 0) {
 			*done += (size_t)m.moved;
+			tries = 0;
+		}
 	}
-	return true;
+	return *done == len;
 }
 
 /* freeze moves pages away, so that f->at has them and others wait for them. It returns false if it cannot, and then all
@@ -111,12 +118,16 @@ bool freeze(struct frozen *f, void *from, size_t len)
 	return false;
 }
 
-/* thaw puts pages back where they were. Nothing is in the way, as nobody else can make pages there. */
+/* thaw puts pages back where they were. Nothing is in the way, as nobody else can make pages there. The program cannot
+ * go on without its memory. */
 void thaw(struct frozen *f)
 {
 	size_t done;
 
-	move_pages(f->fd, f->from, f->at, f->moved, &done);
+	if (!move_pages(f->fd, f->from, f->at, f->moved, &done)) {
+		fprintf(stderr, "goroce: memory at %p is lost (%s)\n", f->from, strerror(errno));
+		abort();
+	}
 	freeze_end(f);
 }
 
