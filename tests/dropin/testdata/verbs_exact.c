@@ -104,59 +104,74 @@ static void others(void)
 	tried('s', p, LENGTH);
 }
 
-enum { STORERS = 8 };
+/* What threads store into. */
+enum { STORERS = 8, REGIONS = 40 };
 
+static char *moving[REGIONS];
 static atomic_int started;
 static atomic_bool stopped;
 
-static void *stores(void *at)
+/* increments adds to a word of each region in turn. A store that is lost is missing at the end. */
+static void *increments(void *number)
 {
-	volatile uint64_t *word = at;
+	size_t at = (uintptr_t)number * 8 * PAGE;
 	uint64_t n = 0;
 
-	*word = 0;
 	atomic_fetch_add(&started, 1);
-	for (; !atomic_load(&stopped) || !n; n++)
-		*word = *word + 1; /* one that is lost is missing at the end */
+	for (; !atomic_load(&stopped) || !n; n++) {
+		for (int i = 0; i < REGIONS; i++) {
+			volatile uint64_t *word = (uint64_t *)(moving[i] + at);
+			*word = *word + 1;
+		}
+	}
 	return (void *)(uintptr_t)n;
+}
+
+/* summed waits for threads, and looks for what they have stored. */
+static void summed(pthread_t *threads)
+{
+	atomic_store(&stopped, true);
+	for (int t = 0; t < STORERS; t++) {
+		void *n;
+		MUST(!pthread_join(threads[t], &n));
+		for (int i = 0; i < REGIONS; i++)
+			MUST(*(uint64_t *)(moving[i] + t * 8 * PAGE) == (uintptr_t)n);
+	}
 }
 
 /* storers: eight threads store while regions end and begin. No store is lost; the pages go back when they are gone. */
 static void storers(void)
 {
-	char *p = fresh(LENGTH), *other = fresh(LENGTH);
+	struct ibv_mr *m[REGIONS], *again;
+	char *other = fresh(LENGTH);
 	pthread_t threads[STORERS];
-	struct ibv_mr *m;
 
-	mark(p, LENGTH, 1);
-	MUST(m = ibv_reg_mr(pd, p, LENGTH, ALL));
-	is('s', p);
-	for (int i = 0; i < STORERS; i++)
-		MUST(!pthread_create(&threads[i], NULL, stores, p + i * 8 * PAGE));
+	for (int i = 0; i < REGIONS; i++) {
+		moving[i] = fresh(LENGTH);
+		memset(moving[i], 0, LENGTH);
+		MUST(m[i] = ibv_reg_mr(pd, moving[i], LENGTH, ALL));
+		is('s', moving[i]);
+	}
+	for (uintptr_t i = 0; i < STORERS; i++)
+		MUST(!pthread_create(&threads[i], NULL, increments, (void *)i));
 	while (atomic_load(&started) < STORERS)
 		sched_yield();
-	IS(0, ibv_dereg_mr(m));
-	is('s', p);
-	for (int i = 0; i < 40; i++) {
-		MUST(m = ibv_reg_mr(pd, other, LENGTH, ALL));
+	for (int i = 0; i < REGIONS; i++) {
+		IS(0, ibv_dereg_mr(m[i]));
+		is('s', moving[i]);
+		MUST(again = ibv_reg_mr(pd, other, LENGTH, ALL));
 		is('p', other);
-		IS(0, ibv_dereg_mr(m));
-		MUST(m = ibv_reg_mr(pd, p, LENGTH, ALL));
-		is('s', p);
-		IS(0, ibv_dereg_mr(m));
+		IS(0, ibv_dereg_mr(again));
 	}
-	atomic_store(&stopped, true);
-	for (int i = 0; i < STORERS; i++) {
-		void *n;
-		MUST(!pthread_join(threads[i], &n));
-		MUST(*(uint64_t *)(p + i * 8 * PAGE) == (uintptr_t)n);
-	}
-	for (int i = PAGE; i < 8 * PAGE; i++)
-		MUST(p[i] == (char)(i * 7 + i / 1000 + 1));
+	MUST(again = ibv_reg_mr(pd, moving[0], LENGTH, ALL));
+	transfer(IBV_WR_RDMA_READ, mr, buf, (uintptr_t)moving[0] + PAGE, again->rkey, PAGE);
+	wait_wc(cq, IBV_WC_SUCCESS);
+	IS(0, ibv_dereg_mr(again));
+	summed(threads);
 	tried('s', other, LENGTH);
-	is('p', p);
-	for (int i = 0; i < STORERS; i++)
-		MUST(*(uint64_t *)(p + i * 8 * PAGE) > 0);
+	is('p', moving[0]);
+	for (int i = 0; i < REGIONS; i++)
+		MUST(*(uint64_t *)moving[i] > 0);
 }
 
 static volatile uint64_t *handled;
@@ -407,26 +422,7 @@ static void reasons(void)
 	MUST(!read(0, &c, 1));
 }
 
-/* What threads of frozen use. */
-enum { REGIONS = 48 };
-
-static char *moving[REGIONS];
-static int pairs[STORERS][2];
-
-/* increments adds to a word of each region in turn. */
-static void *increments(void *number)
-{
-	size_t at = (uintptr_t)number * 8 * PAGE;
-	uint64_t n = 0;
-
-	for (; !atomic_load(&stopped) || !n; n++) {
-		for (int i = 0; i < REGIONS; i++) {
-			volatile uint64_t *word = (uint64_t *)(moving[i] + at);
-			*word = *word + 1;
-		}
-	}
-	return (void *)(uintptr_t)n;
-}
+static int pairs[STORERS][2]; /* of sockets */
 
 /* calls has the kernel read and write words of each region, and look at a futex there. */
 static void *calls(void *number)
@@ -503,13 +499,7 @@ static void frozen(void)
 	MUST(!munmap(p, 4 << 20));
 	IS(0, ibv_dereg_mr(m[0]));
 	MUST(any || goroce_mappings() <= mappings); /* its file is gone */
-	atomic_store(&stopped, true);
-	for (int t = 0; t < STORERS; t++) {
-		void *n;
-		MUST(!pthread_join(threads[t], &n));
-		for (int i = 0; i < REGIONS; i++)
-			MUST(*(uint64_t *)(moving[i] + t * 8 * PAGE) == (uintptr_t)n);
-	}
+	summed(threads);
 	IS(0, ibv_dereg_mr(m[2])); /* without other threads, all that has ended goes back */
 	is('p', moving[0]);
 	is('s', moving[4]);
