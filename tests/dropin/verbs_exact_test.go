@@ -49,16 +49,7 @@ func TestVerbsExactFrozen(t *testing.T) {
 func TestVerbsExactReasons(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_exact.c")
 	h := newHost(t, nil)
-	cmd := exec.Command(goroced, "run", "--socket", h.socket, "--", program, "reasons")
-	stdin, err := cmd.StdinPipe() // the program ends with it
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := h.launch(t, cmd)
-	require.Until(t, "the program has registered all", func() bool {
-		p.mustRun(t)
-		return strings.Contains(p.out.String(), "ready\n")
-	})
+	p, in := h.ready(t, exec.Command(goroced, "run", "--socket", h.socket, "--", program, "reasons"))
 	var list []server.MRInfo
 	out := h.start(t, goroced, "mr", "--json", "--admin", filepath.Join(h.dir, "a")).ok(t)
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
@@ -77,7 +68,7 @@ func TestVerbsExactReasons(t *testing.T) {
 			t.Errorf("region %s is listed as %q, want %q", l[1], got[l[1]], l[2])
 		}
 	}
-	if err := stdin.Close(); err != nil {
+	if err := in.Close(); err != nil {
 		t.Error(err)
 	}
 	p.ok(t)

@@ -5,6 +5,7 @@ package dropin
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,19 +52,26 @@ func diskDir(t testing.TB) string {
 // registered matches a line of testdata/verbs_shared.c: key, kind, name.
 var registered = regexp.MustCompile(`(?m)^(0x[0-9a-f]+) (\w+) (.*)$`)
 
-// listed checks that the daemon lists what the program says, maps nothing that the program has unmapped, and has the
-// program end.
-func (h *host) listed(t *testing.T, cmd *exec.Cmd, atLeast int) {
+// ready starts a program that says when it has registered all, and ends with its input.
+func (h *host) ready(t *testing.T, cmd *exec.Cmd) (p *process, in io.Closer) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := h.launch(t, cmd)
+	p = h.launch(t, cmd)
 	require.Until(t, "the program has registered all", func() bool {
 		p.mustRun(t)
 		return strings.Contains(p.out.String(), "ready\n")
 	})
+	return p, in
+}
+
+// listed checks that the daemon lists what the program says, maps nothing that the program has unmapped, and has the
+// program end.
+func (h *host) listed(t *testing.T, cmd *exec.Cmd, atLeast int) {
+	t.Helper()
+	p, in := h.ready(t, cmd)
 	kinds := h.kinds(t)
 	lines := registered.FindAllStringSubmatch(p.out.String(), -1)
 	if len(lines) < atLeast {
