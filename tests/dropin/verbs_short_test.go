@@ -26,7 +26,8 @@ func TestVerbsShortSanitized(t *testing.T) {
 	program := compileVerbs(t, "testdata/verbs_short.c")
 	h := newHost(t, nil)
 	for name := range sanitizers {
-		env := slices.Concat(sanitized(t, name), []string{"ASAN_OPTIONS=detect_leaks=0"}) // objects stay open
+		env := slices.Concat(sanitized(t, name), []string{"GOROCE_MR=process",
+			"ASAN_OPTIONS=detect_leaks=0"}) // objects stay open
 		for _, c := range shorts {
 			t.Run(name+"/"+c, func(t *testing.T) {
 				if out := h.with(t, env, program, c).ok(t); strings.Contains(out, "Sanitizer") {
