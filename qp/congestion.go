@@ -107,7 +107,7 @@ func (f *Flow) onLate(n int) { f.gate.late.wasLate(n) }
 
 // onReordered handles that n of these were not sent again by a probe or an ACK timeout: packets overtake each other.
 func (f *Flow) onReordered(now ib.Instant, n int) {
-	f.reorder.late(&f.rtt)
+	f.rack.late(&f.rtt)
 	if cwnd := f.reduced.late(now, n, f.rtt.least); cwnd > 0 {
 		f.cc.restore(cwnd)
 		f.adjust()
@@ -115,13 +115,13 @@ func (f *Flow) onReordered(now ib.Instant, n int) {
 }
 
 // reorderWait returns for how long what is missing may be late, in nanoseconds.
-func (f *Flow) reorderWait() ib.Instant { return f.reorder.wait(&f.rtt) }
+func (f *Flow) reorderWait() ib.Instant { return f.rack.wait(&f.rtt) }
 
 // onLost handles that n packets are lost, which is congestion unless the gate says that it is not.
 func (f *Flow) onLost(now ib.Instant, n int) {
 	f.unsettled -= n
 	f.losses.lost += n
-	f.reorder.lost()
+	f.rack.lost()
 	f.gate.late.looksLost(n)
 	f.reduced.lost += n
 	cwnd := f.cc.window()

@@ -33,7 +33,7 @@ type Flow struct {
 
 	losses     lossCount
 	reduced    reduction     // to be undone if nothing was lost
-	reorder    reorderWindow // of what the destination has, or answers
+	rack       reorderWindow // of what the destination has, or answers
 	shortUntil ib.Instant    // until then READs ask for little at a time: bursts overflow a queue
 
 	packets  int // in flight

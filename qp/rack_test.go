@@ -81,7 +81,7 @@ func overtaken(t *testing.T, op ib.WROpcode, selective bool) (x *devices, a *hos
 		t.Fatalf("got %d packets, want 8", len(out))
 	}
 	x.flow.rtt = rttEstimate{least: 50_000, mean: 50_000}
-	x.flow.reorder.steps = 2
+	x.flow.rack.steps = 2
 	return x, a, now + 50_000
 }
 
